@@ -120,9 +120,9 @@ def assigned_texts(tree, name):
         if not isinstance(node, ast.Assign | ast.AnnAssign):
             continue
         for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-            pairs = [(target, node.value)]
+            pairs: list[tuple[ast.expr, ast.expr | None]] = [(target, node.value)]
             if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
-                pairs = zip(target.elts, node.value.elts, strict=False)
+                pairs = list(zip(target.elts, node.value.elts, strict=False))
             found |= {text for part, value in pairs if name_of(part) == name for text in texts(value)}
     return found
 

@@ -369,10 +369,11 @@ class Reading:
             if event.followed:
                 await self._remember(events)
                 events = []
-                for _, deletes in await self._events.following(record, event):
-                    self._delivery.add(deletes)
-                    self.swept += len(deletes)
-                await self._events.following_written()
+                while following := await self._events.following(record, event):
+                    for _, deletes in following:
+                        self._delivery.add(deletes)
+                        self.swept += len(deletes)
+                    await self._events.following_written()
             events.append(event)
         await self._remember(events)
 

@@ -11,6 +11,7 @@ from tests.releases.recorded_stream import recorded
 from hifi.kafka.assigned_partition import AssignedPartition
 from hifi.kafka.security.access import access, colours_access
 from hifi.kafka.topics import ControlTopics, Topics
+from hifi.pipe.pipes_end import NOTHING_KNOWN
 from hifi.pipe.view import View
 from hifi.record.headers import Headers
 from hifi.record.heartbeat import heartbeat_record, is_heartbeat
@@ -104,12 +105,13 @@ def observe() -> None:
 
 
 def lake() -> None:
-    schema = f"key binary, value binary, partition int, offset bigint, headers {HEADERS}"
+    schema = f"key binary, value binary, partition int, offset bigint, headers {HEADERS}, timestamp timestamp"
     rows = [
-        (record.key, record.value, 0, record.offset, list(record.headers)) for record in consumed("enriched")
+        (record.key, record.value, 0, record.offset, list(record.headers), None)
+        for record in consumed("enriched")
     ]
     with local_spark() as spark:
-        parsed = deliveries.parse(spark.createDataFrame(rows, schema))
+        parsed = deliveries.parse(spark.createDataFrame(rows, schema), NOTHING_KNOWN)
         found = deliveries.deliveries(parsed, [("recorded", "crm"), ("recorded", "")]).collect()
     assert len(found) == 9
     assert {row.pipe for row in found} == {"recorded"}

@@ -31,6 +31,8 @@ class VaultDouble:
     """Path and headers of each request."""
     answer: tuple[int, str] | None = None
     """Status and body instead of any other answer."""
+    failing: set[str] = field(default_factory=set)
+    """Paths for which it answers 500."""
     delay_s: float = 0.0
     _versions: dict[str, list[dict[str, Any] | None]] = field(default_factory=dict)
 
@@ -65,6 +67,8 @@ class VaultDouble:
         path = request.path.removeprefix(prefix)
         if not any(path.startswith(below) for below in allowed):
             return _errors(403, "1 error occurred:\n\t* permission denied\n\n")
+        if path in self.failing:
+            return _errors(500, "1 error occurred:\n\t* cannot be decrypted\n\n")
         versions = self._versions.get(path)
         if versions is None:
             return _errors(404)

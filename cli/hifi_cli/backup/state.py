@@ -31,7 +31,7 @@ DEPLOYMENTS: Final = "deployments"
 PRINCIPALS: Final = "principals"
 AUDIT: Final = "audit"
 SCHEMAS: Final = "schemas"
-_NEWEST_BY_KEY: Final = frozenset(
+NEWEST_BY_KEY: Final = frozenset(
     {PIPES, SOURCE_POSITIONS, WRITE_KEYS, RELEASES, ROLLOUTS, DEPLOYMENTS, PRINCIPALS, SCHEMAS}
 )
 """Compacted topics, of which the newest record of each key counts."""
@@ -111,6 +111,8 @@ class State:
     partitions: int
     at_us: int
     records: Sequence[StateRecord]
+    unreadable: Sequence[str] = ()
+    """A sentence about each record that is left out, since nobody can read it. It is not in a backup."""
 
     def of(self, topic: str) -> list[StateRecord]:
         """The records of one of the topics."""
@@ -132,7 +134,7 @@ class State:
 
 def effective(topic: str, records: Iterable[StateRecord]) -> list[StateRecord]:
     """The records that count, in their order: of a compacted topic the newest of each key that is not deleted."""
-    if topic not in _NEWEST_BY_KEY:
+    if topic not in NEWEST_BY_KEY:
         return list(records)
     newest_records: dict[tuple[int, str], StateRecord] = {}
     for record in records:

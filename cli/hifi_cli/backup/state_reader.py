@@ -2,12 +2,12 @@
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import orjson
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
 from hifi.kafka.admin import partition_counts
@@ -18,6 +18,7 @@ from hifi.pipe.registry import STREAM_KEY
 from hifi.runtime.clock import now_us
 from hifi.runtime.errors import Misconfigured
 from hifi_cli.backup.state import (
+    NEWEST_BY_KEY,
     SOURCE_POSITIONS,
     State,
     StateRecord,
@@ -39,6 +40,15 @@ class _Cluster:
     """Name in backups to the partitions of the topic."""
 
 
+class _ReadRecords(NamedTuple):
+    """What was read of topics."""
+
+    records: list[StateRecord]
+    """Those that count."""
+    unreadable: list[str]
+    """A sentence about each that is left out."""
+
+
 async def read_state(
     bootstrap: str, topics: Topics, control: tuple[str, PrincipalTopics] | None = None
 ) -> State:
@@ -57,7 +67,7 @@ async def read_state(
             clusters = [await _partitions(bootstrap, stream_topics(topics))]
             if control is not None:
                 clusters.append(await _partitions(control[0], control_topics(control[1])))
-            records = await _read_all(clusters)
+            records, unreadable = await _read_all(clusters)
     except TimeoutError:
         raise Misconfigured(
             f"the state of the stream {topics.stream} could not be read within {_WITHIN_S:.0f} s from Kafka at "
@@ -79,6 +89,7 @@ async def read_state(
         partitions[0],
         now_us(),
         [record for record in records if record.key != _STREAM_KEY],
+        unreadable,
     )
 
 
@@ -104,7 +115,7 @@ async def _partitions(bootstrap: str, names: Mapping[str, str]) -> _Cluster:
     )
 
 
-async def _read_all(clusters: Sequence[_Cluster]) -> list[StateRecord]:
+async def _read_all(clusters: Sequence[_Cluster]) -> _ReadRecords:
     """Every record that counts, of a moment in which nothing changed."""
     async with contextlib.AsyncExitStack() as stack:
         consumers = [
@@ -115,14 +126,16 @@ async def _read_all(clusters: Sequence[_Cluster]) -> list[StateRecord]:
         ]
         while True:
             before = await _end_offsets(clusters, consumers)
-            records = [
-                record
+            read_topics = [
+                await _read(consumer, name, partitions)
                 for cluster, consumer in zip(clusters, consumers, strict=True)
                 for name, partitions in cluster.partitions.items()
-                for record in await _read(consumer, name, partitions)
             ]
             if before == await _end_offsets(clusters, consumers):
-                return records
+                return _ReadRecords(
+                    [record for read_topic in read_topics for record in read_topic.records],
+                    [text for read_topic in read_topics for text in read_topic.unreadable],
+                )
 
 
 async def _end_offsets(
@@ -142,12 +155,34 @@ async def _end_offsets(
     ]
 
 
-async def _read(consumer: AIOKafkaConsumer, name: str, partitions: list[TopicPartition]) -> list[StateRecord]:
-    state_records: list[StateRecord] = []
+async def _read(consumer: AIOKafkaConsumer, name: str, partitions: list[TopicPartition]) -> _ReadRecords:
+    topic_records: list[ConsumerRecord] = []
     async for records in read_ranges(consumer, await offset_ranges(consumer, partitions)):
-        for record in records:
+        topic_records += records
+    return counting_records(name, topic_records)
+
+
+def counting_records(name: str, records: Iterable[ConsumerRecord]) -> _ReadRecords:
+    """The records of a topic that count. One that is no JSON, or whose key is no text, is left out.
+
+    If it is the newest of its key no earlier one counts, which may have granted a right that it takes away.
+
+    Args:
+        name: of the topic in backups.
+        records: of the topic, in their order.
+    """
+    state_records, unreadable = list[StateRecord](), list[str]()
+    for record in records:
+        key, value = (record.key or b"").decode("utf-8", "backslashreplace"), None
+        try:
+            (record.key or b"").decode()
             value = None if record.value is None else orjson.loads(record.value)
-            state_records.append(
-                StateRecord(name, record.partition, record.offset, (record.key or b"").decode(), value)
+        except ValueError as error:
+            unreadable.append(
+                f"the record {key!r} of {name} at offset {record.offset} of partition {record.partition} cannot be "
+                f"read, and is not in the backup ({type(error).__name__})"
             )
-    return effective(name, state_records)
+            if name not in NEWEST_BY_KEY:
+                continue
+        state_records.append(StateRecord(name, record.partition, record.offset, key, value))
+    return _ReadRecords(effective(name, state_records), unreadable)

@@ -1,15 +1,15 @@
 """hifi audit: who changed what, and who read the data of events."""
 
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from hifi.control.principals.principal_store import audit_entries
-from hifi.runtime.clock import MICROSECONDS
 from hifi_cli.display.console import console, print_json
 from hifi_cli.display.tables import print_table, table
+from hifi_cli.display.units import utc_time
 from hifi_cli.error_reporting import report_errors
 from hifi_cli.mesh_state.target import audit_topics
 from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Kafka, Stream
@@ -38,12 +38,12 @@ async def audit(
         return
     rows = table("time\nUTC", "who", "what", "subject", "before", "after", "outcome")
     for entry in entries:
-        time = datetime.fromtimestamp(entry.at_us / MICROSECONDS, UTC).strftime("%Y-%m-%d %H:%M:%S")
+        time = utc_time(entry.at_us, "%Y-%m-%d %H:%M:%S")
         action = f"{entry.what}, taken over" if entry.take_over else entry.what
         outcome = f"{entry.outcome.value}: {entry.reason}" if entry.reason else entry.outcome.value
-        rows.add_row(
-            time, entry.principal, action, entry.subject, _short(entry.before), _short(entry.after), outcome
-        )
+        before, after = _short(entry.before), _short(entry.after)
+        cells = time, entry.principal, action, entry.subject, before, after, outcome
+        rows.add_row(*map(escape, cells))
     print_table(rows, console)
 
 

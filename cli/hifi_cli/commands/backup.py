@@ -12,6 +12,7 @@ from hifi.runtime.errors import Misconfigured
 from hifi_cli.backup import backup_file
 from hifi_cli.backup.state_reader import read_state
 from hifi_cli.display.console import console
+from hifi_cli.display.gaps import print_gaps
 from hifi_cli.display.tables import print_table, table
 from hifi_cli.error_reporting import report_errors
 from hifi_cli.mesh_state.target import Target, kafka_target
@@ -40,6 +41,7 @@ async def backup(
     content = backup_file.encode(state)
     _write(file, content)
     print_counts(state.counts())
+    print_gaps(state.unreadable)
     console.print(f"Wrote {file}: {len(content):,} bytes.", highlight=False, soft_wrap=True)
 
 

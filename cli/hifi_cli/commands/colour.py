@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 
 import typer
+from rich.markup import escape
 
 from hifi.control.action import ActionKind
 from hifi.control.releases.desired_release import INSTALLED
@@ -77,10 +78,11 @@ async def status(data: Data = DEFAULT_DATA, *, as_json: AsJson = False) -> None:
             f"{colour.share / 100:g} %",
             account.condition.value,
             waiting_text,
-            colour.setup.text() or "-",
-            "; ".join(account.reasons),
+            escape(colour.setup.text() or "-"),
+            escape("; ".join(account.reasons)),
         )
-    rows.caption = f"front {' and '.join(front.url for front in colours.fronts)}; decided by {colours.by}"
+    urls = " and ".join(front.url for front in colours.fronts)
+    rows.caption = escape(f"front {urls}; decided by {colours.by}")
     print_table(rows, console)
 
 

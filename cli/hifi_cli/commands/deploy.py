@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from hifi.control.releases.desired_release import DEPLOYABLE, INSTALLED
 from hifi.control.request import RequestKind
@@ -83,14 +84,9 @@ async def status(
     rows = table("service", "state", "canary", "release", "before", "why")
     for deployment in deployments.values():
         state = f"{deployment.state.value}, paused" if deployment.paused_by else deployment.state.value
-        rows.add_row(
-            deployment.service,
-            state,
-            deployment.canary or "-",
-            deployment.release,
-            deployment.before,
-            deployment.reason,
-        )
+        canary = deployment.canary or "-"
+        cells = deployment.service, state, canary, deployment.release, deployment.before, deployment.reason
+        rows.add_row(*map(escape, cells))
     print_table(rows, console)
 
 

@@ -1,10 +1,11 @@
 """hifi destinations: list, park, resume and expire destinations that stay down."""
 
-from datetime import UTC, datetime
+import contextlib
 from typing import Annotated
 
 import typer
 from aiokafka import TopicPartition
+from rich.markup import escape
 
 from hifi.delivery.destination_state import (
     DestinationName,
@@ -17,10 +18,11 @@ from hifi.kafka.clients import topic_consumer
 from hifi.kafka.producer import Producer
 from hifi.kafka.topic_reader import offset_ranges, read_ranges
 from hifi.pipe.registry import read_registry
-from hifi.runtime.clock import MICROSECONDS, now_us
+from hifi.runtime.clock import now_us
 from hifi.runtime.errors import Misconfigured
 from hifi_cli.display.console import console, print_json
 from hifi_cli.display.tables import print_table, table
+from hifi_cli.display.units import utc_time
 from hifi_cli.error_reporting import report_errors
 from hifi_cli.mesh_state.target import Target, kafka_target
 from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Kafka, Stream
@@ -48,7 +50,7 @@ async def list_(
             "pipe": name.pipe,
             "destination": name.destination,
             "state": change.state,
-            "since": datetime.fromtimestamp(change.at_us // MICROSECONDS, UTC).isoformat(),
+            "since": utc_time(change.at_us, "%Y-%m-%dT%H:%M:%S+00:00"),
             "by": change.by,
             "reason": change.reason,
         }
@@ -62,7 +64,7 @@ async def list_(
         return
     listing = table("pipe", "destination", "state", "since", "by", "reason")
     for row in rows:
-        listing.add_row(*row.values())
+        listing.add_row(*map(escape, row.values()))
     print_table(listing, console)
 
 
@@ -131,7 +133,8 @@ async def _read(target: Target) -> DestinationStates:
         ranges = await offset_ranges(consumer, [TopicPartition(target.topics.destinations, 0)])
         async for records in read_ranges(consumer, ranges):
             for record in records:
-                states.take(record.key, record.value, record.offset)
+                with contextlib.suppress(ValueError):  # services skip it, and raise an alarm
+                    states.take(record.key, record.value, record.offset)
     return states
 
 

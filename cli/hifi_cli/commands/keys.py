@@ -1,7 +1,6 @@
 """hifi keys: write keys that are issued beside those in pipe files."""
 
 import asyncio
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -14,10 +13,11 @@ from hifi.pipe.registry import read_registry
 from hifi.record.record import Record
 from hifi.runtime.clock import MICROSECONDS, now_us
 from hifi.runtime.errors import Misconfigured
-from hifi.runtime.units import seconds
 from hifi_cli.display.console import console, print_json
 from hifi_cli.display.tables import print_table, table
+from hifi_cli.display.units import utc_time
 from hifi_cli.error_reporting import report_errors
+from hifi_cli.expiry import duration_s
 from hifi_cli.mesh_state.audited_command import author
 from hifi_cli.mesh_state.target import Target, audit_topics, kafka_targets
 from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Kafka, Stream
@@ -64,7 +64,7 @@ async def issue(
     """
     targets, time_us = _targets(data, kafka, stream), now_us()
     await _require_published(targets, pipe)
-    expires_us = None if expires is None else time_us + int(_duration_s("--expires", expires) * MICROSECONDS)
+    expires_us = None if expires is None else time_us + int(duration_s("--expires", expires) * MICROSECONDS)
     write_key = issued_key(
         await asyncio.to_thread(_read_or_make, key_file),
         pipe,
@@ -103,7 +103,7 @@ async def rotate(
     after, expiring_key = rotated(
         before,
         await asyncio.to_thread(_read_or_make, key_file),
-        _duration_s("--overlap", overlap),
+        duration_s("--overlap", overlap),
         author(),
         now_us(),
     )
@@ -165,8 +165,8 @@ async def list_keys(
             row["id"],
             row["pipe"],
             ", ".join(row["origins"]) or "programs",
-            _time(row["expires_us"]),
-            _time(row["last_used_us"]),
+            utc_time(row["expires_us"]),
+            utc_time(row["last_used_us"]),
             row["author"],
         )
     print_table(listing, console)
@@ -234,19 +234,6 @@ def _read_or_make(file: Path) -> str:
         return file.read_text("ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise Misconfigured(f"--key-file {file} cannot be read: {error}") from None
-
-
-def _duration_s(option: str, text: str) -> float:
-    try:
-        return float(seconds(text))
-    except ValueError:
-        raise Misconfigured(f"{option} {text}: write a duration such as 12h or 30d") from None
-
-
-def _time(at_us: int | None) -> str:
-    if at_us is None:
-        return "never"
-    return datetime.fromtimestamp(at_us / MICROSECONDS, UTC).strftime("%Y-%m-%d %H:%M")
 
 
 def _say(text: str) -> None:

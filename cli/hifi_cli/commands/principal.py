@@ -1,8 +1,7 @@
 """hifi principal: who may use observe and the management API."""
 
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
@@ -10,17 +9,17 @@ from hifi.control.principals import principal_store
 from hifi.control.principals.principal import Role, new_token
 from hifi.runtime.clock import MICROSECONDS, now_us
 from hifi.runtime.errors import Misconfigured
-from hifi.runtime.units import seconds
 from hifi_cli.display.console import console, print_json
 from hifi_cli.display.tables import print_table, table
+from hifi_cli.display.units import utc_time
 from hifi_cli.error_reporting import report_errors
+from hifi_cli.expiry import duration_s
 from hifi_cli.mesh_state.audited_command import author
 from hifi_cli.mesh_state.target import audit_topics
 from hifi_cli.options import DEFAULT_DATA, AsJson, Data, Kafka, Stream
 from hifi_infra.kafka.first_principal import write_token
 
 app = typer.Typer(help="Create, revoke and list those who may use observe and the management API.")
-_LONGEST_US: Final = 100 * 366 * 86_400 * MICROSECONDS
 PrincipalName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the person or the program.")]
 
 
@@ -63,12 +62,7 @@ async def create(
     if token_file.exists():
         raise Misconfigured(f"{token_file} exists; name a new file with --token-file")
     time_us = now_us()
-    try:
-        expires_us = None if expires is None else time_us + int(float(seconds(expires)) * MICROSECONDS)
-    except (ValueError, OverflowError):
-        raise Misconfigured(f"--expires {expires}: write a duration such as 12h or 30d") from None
-    if expires_us is not None and not 0 < expires_us - time_us <= _LONGEST_US:
-        raise Misconfigured(f"--expires {expires}: write a duration of at most 100 years, such as 12h or 30d")
+    expires_us = None if expires is None else time_us + int(duration_s("--expires", expires) * MICROSECONDS)
     token = new_token()
     write_token(token_file, token)  # first: the token before it must not be replaced by one that nobody has
     try:
@@ -153,16 +147,10 @@ async def list_principals(
             principal.name,
             principal.role.value,
             ", ".join(principal.pipes) or "all",
-            _time(principal.expires_us),
-            _time(last_uses.at_us(principal.name, principal.at_us)),
+            utc_time(principal.expires_us),
+            utc_time(last_uses.at_us(principal.name, principal.at_us)),
             principal.author,
         )
     for person in revoked_principals:
         rows.add_row(person.name, "revoked", "", "", "", person.author)
     print_table(rows, console)
-
-
-def _time(at_us: int | None) -> str:
-    if at_us is None:
-        return "never"
-    return datetime.fromtimestamp(at_us / MICROSECONDS, UTC).strftime("%Y-%m-%d %H:%M")

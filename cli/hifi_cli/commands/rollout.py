@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from hifi.control.request import RequestKind
 from hifi.control.rollout_status import RolloutStatus
@@ -211,9 +212,8 @@ def _print_statuses(statuses: Mapping[str, RolloutStatus], *, as_json: bool) -> 
     for status in statuses.values():
         revision = "-" if status.revision is None else str(status.revision)
         share_text = rollout.percent(status.share)
-        rows.add_row(
-            status.pipe, str(status.declaration), revision, status.state.value, share_text, status.reason
-        )
+        cells = status.pipe, str(status.declaration), revision, status.state.value, share_text, status.reason
+        rows.add_row(*map(escape, cells))
     print_table(rows, console)
 
 

@@ -3,6 +3,7 @@
 import time
 from typing import Any
 
+from rich.markup import escape
 from rich.table import Table
 
 from hifi_cli.display.console import console, print_json
@@ -79,7 +80,7 @@ def sources_table(rows: list[dict[str, Any]], now_s: float, title: str | None = 
 def _end(row: dict[str, Any], now_s: float) -> str:
     if not row["backfill"]:
         return "-"
-    brake = f", held back by {row['late']}" if row["late"] else ""
+    brake = escape(f", held back by {row['late']}") if row["late"] else ""
     if row["left_s"] is None:
         return f"not in sight: as much comes in as is read{brake}"
     return f"{local_time(now_s + row['left_s'])}, in {duration(row['left_s'])}{brake}"

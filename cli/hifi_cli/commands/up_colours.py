@@ -67,7 +67,7 @@ async def _run(stream: ColouredStream) -> None:
             await interrupts.run(stream.start())
             await interrupts.run(stream.wait_ready(READY_S))
             _announce(stream)
-            await interrupts.wait_for_signal()
+            await interrupts.run(stream.follow())
         except Interrupted:
             pass
         finally:

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, RenderableType
+from rich.errors import MarkupError
+from rich.style import StyleType
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -19,6 +21,26 @@ TEXT_MIN: Final = 6
 
 SHORT: Final = 48
 """Characters of a text that `short` leaves."""
+
+
+class TextTable(Table):
+    """A table in which a text that is no markup, such as `[/x]`, is shown as it is; other texts need `escape`."""
+
+    def add_row(
+        self,
+        *renderables: RenderableType | None,
+        style: StyleType | None = None,
+        end_section: bool = False,
+    ) -> None:
+        """Add a row as rich does."""
+        super().add_row(*map(_cell, renderables), style=style, end_section=end_section)
+
+
+def _cell(cell: RenderableType | None) -> RenderableType | None:
+    try:
+        return Text.from_markup(cell) if isinstance(cell, str) else cell
+    except MarkupError:
+        return Text(str(cell))
 
 
 def short(text: str) -> str:
@@ -34,7 +56,7 @@ def table(*columns: str, title: str | None = None) -> Table:
             starts with `=` is text that is never wrapped. A second line of a heading gives the unit.
         title: printed above the table.
     """
-    rows = Table(
+    rows = TextTable(
         title=title,
         title_justify="left",
         title_style="bold",

@@ -1,6 +1,9 @@
 """Format durations, sizes and times with their units."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def milliseconds(value_ms: float | None) -> str:
@@ -39,6 +42,19 @@ def count(value: float | None) -> str:
     return "-" if value is None else f"{value:,.0f}"
 
 
+def utc_time(at_us: int | None, pattern: str = "%Y-%m-%d %H:%M") -> str:
+    """Format a time, microseconds since 1970 UTC: `2026-11-21 10:04`, or `never` for None.
+
+    One that no calendar has, as a program with another unit writes it, is shown as the number that it is.
+    """
+    if at_us is None:
+        return "never"
+    try:
+        return (_EPOCH + timedelta(microseconds=at_us)).strftime(pattern)
+    except OverflowError:
+        return f"{at_us} µs"
+
+
 def minute_utc(minute: int) -> str:
     """Format a minute since 1970 UTC as `hifi lost` reads it: `2026-11-21T10:04`."""
     return datetime.fromtimestamp(minute * 60, UTC).strftime("%Y-%m-%dT%H:%M")
@@ -46,7 +62,10 @@ def minute_utc(minute: int) -> str:
 
 def local_time(at_s: float) -> str:
     """Format a time, seconds since 1970 UTC, in this machine's zone: `2026-11-21 10:04:07`."""
-    return f"{datetime.fromtimestamp(at_s).astimezone():%Y-%m-%d %H:%M:%S}"
+    try:
+        return f"{datetime.fromtimestamp(at_s).astimezone():%Y-%m-%d %H:%M:%S}"
+    except (OSError, OverflowError, ValueError):
+        return f"{at_s:.0f} s after 1970"
 
 
 def local_clock(at_s: float) -> str:

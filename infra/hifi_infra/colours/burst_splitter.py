@@ -57,7 +57,10 @@ class BurstSplitter:
         """Adjust again and again, by the newest record that `colours` gives."""
         while True:
             await asyncio.sleep(MEASURE_S)
-            await self.adjust(colours())
+            try:
+                await self.adjust(colours())
+            except Exception:
+                logger.exception("burst-failed")
 
     async def adjust(self, colours: Colours) -> None:
         """Measure, and split or join where that is due."""

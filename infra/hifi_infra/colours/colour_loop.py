@@ -107,6 +107,8 @@ class ColourLoop:
                         await step()
                     except (HifiError, KafkaError, OSError, TimeoutError) as error:
                         logger.warning("colours-wait", reason=str(error) or repr(error))
+                    except Exception:
+                        logger.exception("colours-failed")
         finally:
             for stop in self._stops.values():
                 stop.cancel()
@@ -136,7 +138,7 @@ class ColourLoop:
         for name in self._runners:
             try:
                 await self._start_or_stop(name, is_running)
-            except (HifiError, OSError) as error:
+            except Exception as error:  # noqa: BLE001 - raised below
                 problems.append(error)
         if problems:
             raise problems[0]

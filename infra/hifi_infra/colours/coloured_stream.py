@@ -158,6 +158,16 @@ class ColouredStream:
             await asyncio.gather(*ready_tasks, return_exceptions=True)
         await self._note_kafka()
 
+    async def follow(self) -> None:
+        """Wait until a task of it ends, which only an error brings about.
+
+        Raises:
+            Exception: with which it ended.
+        """
+        ended_tasks, _ = await asyncio.wait(self._loops, return_when=asyncio.FIRST_COMPLETED)
+        for task in ended_tasks:
+            task.result()
+
     async def stop(self) -> None:
         """Stop accepting requests, drain both colours, and end."""
         await self._end_loops()

@@ -7,8 +7,9 @@ import asyncio
 import contextlib
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, TypeAlias, TypeVar
 
 from hifi.control.releases.desired_release import DEPLOYABLE
 from hifi.runtime import log
@@ -18,7 +19,7 @@ from hifi_infra.kubernetes import service_deployment, service_pod
 from hifi_infra.kubernetes.fenced_changes import FencedChanges
 from hifi_infra.kubernetes.kubernetes_api import KubernetesApi
 from hifi_infra.kubernetes.service_deployment import COMPONENT, ServiceDeployment
-from hifi_infra.kubernetes.service_pod import PodUsage, ServicePod
+from hifi_infra.kubernetes.service_pod import Json, PodUsage, ServicePod
 from hifi_infra.mesh.executed_instance import ExecutedInstance
 from hifi_infra.mesh.plan import FLOW, MAX_INSTANCES
 
@@ -36,6 +37,7 @@ _POLL_S: Final = 0.5
 
 logger = log.get(__name__)
 
+_Read = TypeVar("_Read")
 Change: TypeAlias = Callable[[ServiceDeployment], Mapping[str, Any] | None]
 """Makes the body of a change of a Deployment; None: nothing is left to do."""
 PodsCondition: TypeAlias = Callable[[Sequence[ServicePod]], bool]
@@ -279,16 +281,13 @@ class DeploymentMesh:
 
     async def _deployments(self, service: str = "") -> list[ServiceDeployment]:
         deployments = await self._api.list(_APPS, "deployments", self._selector(service))
-        return [service_deployment.read(deployment, self._installed_tag) for deployment in deployments]
+        return read_each(deployments, partial(service_deployment.read, installed_tag=self._installed_tag))
 
     async def _pods(self, service: str = "") -> list[ServicePod]:
         """Pods that run, are about to, or end."""
         pods = await self._api.list("v1", "pods", self._selector(service))
-        return [
-            service_pod.read(pod, self._installed_tag)
-            for pod in pods
-            if pod["status"].get("phase") not in _ENDED
-        ]
+        unended_pods = [pod for pod in pods if pod["status"].get("phase") not in _ENDED]
+        return read_each(unended_pods, partial(service_pod.read, installed_tag=self._installed_tag))
 
     def _selector(self, service: str) -> Mapping[str, str]:
         return self._labels | ({COMPONENT: service} if service else {})
@@ -299,7 +298,7 @@ class DeploymentMesh:
             answers = await self._api.list(_METRICS, "pods", self._labels)
         except Retryable as error:
             return {}, f"the CPU of instances is unknown, as metrics-server does not tell it: {error}"
-        usages = map(service_pod.read_usage, answers)
+        usages = read_each(answers, service_pod.read_usage)
         return {usage.name: usage for usage in usages if time.time() - usage.until_s < _METRIC_LIFE_S}, ""
 
     def _instance(self, pod: ServicePod, name: str, usage: PodUsage | None) -> ExecutedInstance:
@@ -317,6 +316,18 @@ class DeploymentMesh:
             host=pod.address,
             measured=usage is not None or pod.ready_since_s is None,
         )
+
+
+def read_each(resources: Iterable[Json], read: Callable[[Json], _Read]) -> list[_Read]:
+    """Read resources; one that somebody else made, or changed by hand, so that it cannot be read is left out."""
+    read_resources = []
+    for resource in resources:
+        try:
+            read_resources.append(read(resource))
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            metadata = str(resource.get("metadata"))[:200]
+            logger.warning("resource-unreadable", metadata=metadata, error=repr(error))
+    return read_resources
 
 
 def _service(canary: str) -> str:

@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Protocol, TypeVar
 
-from hifi.runtime.errors import Retryable
+from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_infra.kubernetes.kubernetes_api import Conflict, KubernetesApi
 
 STEP: Final = "io.github.hifi/step"
@@ -86,5 +86,15 @@ class FencedChanges:
 
 
 def step_of(metadata: Mapping[str, Any]) -> int:
-    """The fencing token of the last change, from the metadata of a resource; -1: there was none."""
-    return int(metadata.get("annotations", {}).get(STEP, -1))
+    """The fencing token of the last change, from the metadata of a resource; -1: there was none.
+
+    Raises:
+        Misconfigured: somebody has changed the annotation.
+    """
+    text = metadata.get("annotations", {}).get(STEP, "-1")
+    try:
+        return int(text)
+    except ValueError:
+        raise Misconfigured(
+            f"the annotation {STEP} of {metadata['name']} is {text!r}, not the number of a step: remove it"
+        ) from None

@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-_QUANTITY: Final = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>[A-Za-z]*)")
+_QUANTITY: Final = re.compile(r"(?P<number>\d+(\.\d*)?([eE][+-]?\d{1,3})?)(?P<unit>[A-Za-z]*)")
 _DURATION: Final = re.compile(r"((?P<hours>\d+)h)?((?P<minutes>\d+)m)?((?P<seconds>\d+(\.\d+)?)s)?")
 _UNITS: Final = {
     "n": 1e-9,
@@ -14,10 +14,14 @@ _UNITS: Final = {
     "M": 1e6,
     "G": 1e9,
     "T": 1e12,
+    "P": 1e15,
+    "E": 1e18,
     "Ki": 2.0**10,
     "Mi": 2.0**20,
     "Gi": 2.0**30,
     "Ti": 2.0**40,
+    "Pi": 2.0**50,
+    "Ei": 2.0**60,
 }
 
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
+from hifi.record.typed_body import RecordBodyReader
 from hifi_infra.mesh.health_probe import LOOPBACK
 
 
@@ -53,12 +54,13 @@ class ExecutedInstance:
         return asdict(self)
 
 
+_INSTANCE: Final = RecordBodyReader(ExecutedInstance, "an instance")
+
+
 def decode(content: Mapping[str, Any]) -> ExecutedInstance:
     """An instance from its form in the executor's API.
 
     Raises:
-        TypeError: it lacks something.
+        ValueError: it lacks something, or has another type.
     """
-    return ExecutedInstance(
-        **{name: content[name] for name in ExecutedInstance.__dataclass_fields__ if name in content}
-    )
+    return _INSTANCE.of_json(content)

@@ -40,9 +40,14 @@ class MeshExecutor:
             Misconfigured: it refuses the secret.
         """
         instances: dict[str, list[ExecutedInstance]] = {}
-        for content in (await self._request("GET", INSTANCES))["instances"]:
-            instance = decode(content)
-            instances.setdefault(instance.service, []).append(instance)
+        answer = await self._request("GET", INSTANCES)
+        try:
+            for instance in map(decode, answer["instances"]):
+                instances.setdefault(instance.service, []).append(instance)
+        except (KeyError, TypeError, ValueError) as error:
+            raise Retryable(
+                f"the executor at {self._url} answers otherwise than expected; is it of this release? {error!r}"
+            ) from error
         return instances
 
     async def scale(self, service: str, count: int, reason: str, token: int) -> None:
@@ -97,9 +102,14 @@ class MeshExecutor:
                     )
                 content = orjson.loads(text)
                 if answer.status == 400:
-                    raise ChangeRefused(str(content.get("detail", "the executor refuses the request")))
+                    raise ChangeRefused(_detail(content, "the executor refuses the request"))
                 if answer.status != 200:
-                    raise Retryable(f"the executor refused: {content.get('detail', answer.status)}")
+                    raise Retryable(f"the executor refused: {_detail(content, str(answer.status))}")
                 return content
         except (aiohttp.ClientError, TimeoutError, orjson.JSONDecodeError) as error:
             raise Retryable(f"the executor at {self._url} does not answer: {error!r}") from error
+
+
+def _detail(problem: Any, default: str) -> str:
+    """The text of a refusal; the default, where the answer is none of the executor."""
+    return str(problem.get("detail", default)) if isinstance(problem, Mapping) else default

@@ -82,7 +82,7 @@ class RegistryClient:
         """The schema of an id, with those that it refers to.
 
         Raises:
-            RegistryRefused: 40403, there is none.
+            RegistryRefused: 40403, there is none; 42201, its references cannot be followed.
             Retryable: the registry does not answer, or refuses the user.
         """
         with self._expecting_registry():
@@ -93,7 +93,7 @@ class RegistryClient:
         """The newest schema of a subject, with those that it refers to.
 
         Raises:
-            RegistryRefused: 40401, there is no such subject.
+            RegistryRefused: 40401, there is no such subject; 42201, its references cannot be followed.
             Retryable: the registry does not answer, or refuses the user.
         """
         with self._expecting_registry():
@@ -149,24 +149,33 @@ class RegistryClient:
             raise Retryable(f"the schema registry does not answer at {url}: {error!r}") from error
 
     async def _read(self, schema: int, answer: Mapping[str, Any]) -> SchemaText:
-        texts: dict[tuple[str, int], str] = {}
+        texts: dict[tuple[str, int], str | None] = {}
         await self._add_references(answer.get("references") or (), texts)
-        return SchemaText(schema, answer.get("schemaType") or AVRO, answer["schema"], tuple(texts.values()))
+        references = tuple(text for text in texts.values() if text is not None)
+        return SchemaText(schema, answer.get("schemaType") or AVRO, answer["schema"], references)
 
     async def _add_references(
-        self, references: Sequence[Mapping[str, Any]], texts: dict[tuple[str, int], str]
+        self, references: Sequence[Mapping[str, Any]], texts: dict[tuple[str, int], str | None]
     ) -> None:
-        """Add the texts of references, each after those that it refers to itself."""
+        """Add the texts of references, each after those that it refers to itself; None: those are being added.
+
+        Raises:
+            RegistryRefused: 42201, there are too many, or one refers to itself.
+        """
         for reference in references:
-            subject, version = str(reference["subject"]), int(reference["version"])
-            if (subject, version) in texts:
+            subject, version = name = str(reference["subject"]), int(reference["version"])
+            if name in texts:
+                if texts[name] is None:
+                    raise RegistryRefused(42201, f"the version {version} of {subject} refers to itself")
                 continue
             if len(texts) >= _MOST_REFERENCES:
                 raise RegistryRefused(42201, f"a schema refers to more than {_MOST_REFERENCES} others")
+            texts[name] = None
             path = f"/subjects/{quote(subject, safe='')}/versions/{version}?deleted=true"
             answer = await self.request("GET", path)
             await self._add_references(answer.get("references") or (), texts)
-            texts[subject, version] = answer["schema"]
+            del texts[name]  # so that it stands after those that it refers to
+            texts[name] = str(answer["schema"])
 
     @contextlib.contextmanager
     def _expecting_registry(self) -> Iterator[None]:

@@ -59,6 +59,8 @@ def read_schema(text: str | bytes, references: Sequence[str | bytes] = ()) -> Av
         walk.min_size(parsed, ())
     except (KeyError, TypeError) as error:
         raise InvalidSchema(f"not an Avro schema ({type(error).__name__}: {error})") from None
+    except RecursionError:
+        raise InvalidSchema("its named types contain each other in too many levels") from None
     return AvroSchema(tree, parsed, names, walk.recursive)
 
 

@@ -2,9 +2,11 @@
 
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 import orjson
+
+from hifi.record.typed_body import RecordBodyReader
 
 STREAM: Final = "stream"
 """The scope of what concerns the whole stream. Others are `pipe/NAME` and `service/NAME`."""
@@ -79,6 +81,9 @@ class Action:
         return replace(self, state=state, ended_us=now_us, outcome=outcome)
 
 
+_ACTION: Final = RecordBodyReader(Action, "an action", required=["state"])
+
+
 def encode(action: Action) -> bytes:
     """An action as the value of a Kafka record. A step that starts has no token: its offset is the token."""
     return orjson.dumps(asdict(action))
@@ -90,14 +95,7 @@ def decode(value: bytes, offset: int) -> Action:
     Raises:
         ValueError: it is not the record of an action.
     """
-    try:
-        body: dict[str, Any] = orjson.loads(value)
-        field_values = {name: body[name] for name in Action.__dataclass_fields__ if name in body}
-        action = Action(
-            **field_values | {"kind": ActionKind(body["kind"]), "state": ActionState(body["state"])}
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"the record at offset {offset} is not an action: {error}") from None
+    action = _ACTION.of_value(value, offset)
     return action if action.token is not None else replace(action, token=offset)
 
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from aiokafka.errors import KafkaError
 
+from hifi.kafka.topic_follower import TopicRecreated
 from hifi.runtime import log
 from hifi.runtime.errors import HifiError
 from hifi.runtime.lifetime import Lifetime
@@ -54,14 +55,19 @@ async def take_steps(
         fatal_errors: errors that end the service.
 
     Raises:
-        HifiError: one of `ends`.
+        HifiError: one of `fatal_errors`.
+        TopicRecreated: what was read before means nothing.
     """
     while not lifetime.stopping.is_set():
         pause_s = retry_s
         try:
             pause_s = await step()
+        except TopicRecreated:
+            raise
         except fatal_errors:
             raise
         except (HifiError, KafkaError, OSError, TimeoutError) as error:
             logger.warning(waiting_event, reason=str(error) or repr(error))
+        except Exception:
+            logger.exception("step-failed")
         await lifetime.sleep(pause_s)

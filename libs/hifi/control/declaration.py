@@ -3,7 +3,7 @@
 import uuid
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -12,6 +12,7 @@ import orjson
 from hifi.pipe.model import Pipe
 from hifi.pipe.revision import is_pipe_name
 from hifi.record.record import Record
+from hifi.record.typed_body import RecordBodyReader
 from hifi.runtime.errors import Misconfigured
 
 NONE: Final = -1
@@ -102,6 +103,9 @@ class Declaration:
         return Record(self.name.encode(), orjson.dumps(value), [])
 
 
+_DECLARATION: Final = RecordBodyReader(Declaration, "a declaration", required=["replaces", "origin", "id"])
+
+
 def declared_body(pipe: Pipe) -> dict[str, Any]:
     """A pipe as JSON with the keys that were declared."""
     return pipe.model_dump(mode="json", by_alias=True, exclude_unset=True)
@@ -150,18 +154,7 @@ class Declarations:
             pipe = None if pipe_body is None else Pipe.model_validate(pipe_body)
             if pipe is not None and pipe.pipe != name:
                 raise ValueError(f"the record's key is {name!r} and the pipe's name {pipe.pipe!r}")
-            declaration = Declaration(
-                name,
-                pipe,
-                body["author"],
-                body["at_us"],
-                body["replaces"],
-                Origin(body["origin"]),
-                bool(body.get("paused", False)),
-                int(body.get("pipe_from", NONE)),
-                body["id"],
-                offset,
-            )
+            declaration = replace(_DECLARATION.of_json(body, name=name, pipe=None, number=offset), pipe=pipe)
         except (KeyError, TypeError, ValueError) as error:
             reason = f"the record at offset {offset} is not a declaration: {error}"
             if is_pipe_name(name):

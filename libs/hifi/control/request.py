@@ -3,11 +3,13 @@
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from typing import Final
 
 import orjson
 
 from hifi.control.rollout_status import RolloutStatus
 from hifi.record.record import Record
+from hifi.record.typed_body import RecordBodyReader
 from hifi.runtime.errors import Misconfigured
 
 
@@ -50,6 +52,9 @@ class Request:
         return Record(self.scope.encode(), orjson.dumps(asdict(self)), [])
 
 
+_REQUEST: Final = RecordBodyReader(Request, "a request", required=["share"])
+
+
 def request_about(status: RolloutStatus, kind: RequestKind, author: str, at_us: int) -> Request:
     """A request about a rollout, from its status.
 
@@ -67,12 +72,7 @@ def decode(value: bytes | None) -> Request:
     Raises:
         ValueError: it is not the record of a request.
     """
-    try:
-        body = orjson.loads(value or b"")
-        field_values = {name: body[name] for name in Request.__dataclass_fields__}
-        return Request(**field_values | {"kind": RequestKind(body["kind"])})
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"not a request: {error}") from None
+    return _REQUEST.of_value(value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import orjson
 from pydantic import Field
 
 from hifi.control.declaration import Declaration
 from hifi.record.record import Record
+from hifi.record.typed_body import RecordBodyReader
 
 
 class RolloutState(StrEnum):
@@ -70,18 +71,16 @@ class RolloutStatus:
         return asdict(self)
 
 
+_STATUS: Final = RecordBodyReader(RolloutStatus, "a rollout's status")
+
+
 def decode(value: bytes | None) -> RolloutStatus:
     """A status from the value of a record.
 
     Raises:
         ValueError: it is not the record of a status.
     """
-    try:
-        body = orjson.loads(value or b"")
-        fields = {name: body[name] for name in RolloutStatus.__dataclass_fields__}
-        return RolloutStatus(**fields | {"state": RolloutState(body["state"])})
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"not the record of a rollout's status: {error}") from None
+    return _STATUS.of_value(value)
 
 
 def newest_statuses(

@@ -128,7 +128,7 @@ class StepRight:
         Args:
             action: the step to take.
             allowed: as for `begin`.
-            change: gets the fencing token; the step has failed if it raises a HifiError.
+            change: gets the fencing token; the step has failed if it raises.
 
         Raises:
             StepRefused: it is not allowed, or another actor was faster.
@@ -139,8 +139,8 @@ class StepRight:
         assert started_action.token is not None
         try:
             await change(started_action.token)
-        except HifiError as error:
-            await self.end(started_action, ActionState.FAILED, str(error))
+        except Exception as error:
+            await self.end(started_action, ActionState.FAILED, str(error) or repr(error))
             raise
         await self.end(started_action, ActionState.DONE, "done")
 

@@ -9,7 +9,8 @@ import orjson
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from hifi.control.revision_figures import RolloutFigures, load
+from hifi.control.revision_figures import RolloutFigures
+from hifi.record.typed_body import RecordBodyReader
 
 VALID_S: Final = 10
 """An older verdict counts as unknown, seconds."""
@@ -76,20 +77,16 @@ class Verdict:
         }
 
 
+_VERDICT: Final = RecordBodyReader(Verdict, "a verdict", required=["reasons", "figures"])
+
+
 def decode(value: bytes) -> Verdict:
     """A verdict from the value of a record.
 
     Raises:
         ValueError: it is not the record of a verdict.
     """
-    try:
-        body = orjson.loads(value)
-        return Verdict(
-            body["scope"], Condition(body["condition"]), body["since_us"], body["at_us"], tuple(body["reasons"]),
-            body["figures"], load(body["rollout"]) if body.get("rollout") else None,
-        )  # fmt: skip
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"not the record of a verdict: {error}") from None
+    return _VERDICT.of_value(value)
 
 
 class Verdicts:

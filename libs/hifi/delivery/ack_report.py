@@ -20,6 +20,8 @@ from hifi.runtime.errors import Overloaded
 from hifi.runtime.release import VERSION
 
 _EPOCH_BITS: Final = 64
+_MOST_RANGES: Final = 20_000
+"""Of a report, and of what it says was deleted: so it is smaller than a record may be; the next one goes on."""
 
 AckRanges = dict[str, dict[int, list[list[int]]]]
 """Pipe to minute to `[first, last]` of sequences, both included."""
@@ -78,10 +80,25 @@ class PartitionAcks:
                 self.add(pipe, minutes[start], first + start, first + end - 1)
                 start = end
 
+    @property
+    def reported(self) -> bool:
+        """Whether `take` has returned everything."""
+        return not self._ranges
+
     def take(self) -> AckRanges:
-        """Return what was acknowledged since the last call, and start anew."""
-        ranges, self._ranges = self._ranges, {}
-        return ranges
+        """Return what was acknowledged since the last call; of very many ranges a part, and the next call goes on."""
+        taken_ranges: AckRanges = {}
+        left_ranges: AckRanges = {}
+        room = _MOST_RANGES
+        for pipe, minutes in self._ranges.items():
+            for minute, ranges in minutes.items():
+                if room:
+                    taken_ranges.setdefault(pipe, {})[minute] = ranges[:room]
+                if len(ranges) > room:
+                    left_ranges.setdefault(pipe, {})[minute] = ranges[room:]
+                room = max(0, room - len(ranges))
+        self._ranges = left_ranges
+        return taken_ranges
 
     def restore(self, ack_ranges: AckRanges) -> None:
         """Put back ranges from `take` whose report was not written."""
@@ -185,8 +202,12 @@ class AckReporter:
             if in_flight is not None:
                 await asyncio.wait([in_flight[0].acknowledged])
             self._is_settled(partition)
-            record = self._record(partition, acks.take(), self._take_totals(partition), closed=True)
-            await self._producer.send_and_wait(self._topic, partition, [record])
+            is_closed = False
+            while not is_closed:
+                ranges, totals = acks.take(), self._take_totals(partition)
+                is_closed = acks.reported and (partition > 0 or not self._deleted_ranges)
+                record = self._record(partition, ranges, totals, closed=is_closed)
+                await self._producer.send_and_wait(self._topic, partition, [record])
 
     def _is_settled(self, partition: int) -> bool:
         """Whether the last report is written or failed; the content of a failed one is restored."""
@@ -204,8 +225,12 @@ class AckReporter:
     def _take_totals(self, partition: int) -> RequestTotals:
         if partition:
             return _NO_TOTALS
-        totals = RequestTotals(self.answers, self.refused, self.paused, self._deleted_ranges)
-        self.answers, self.refused, self.paused, self._deleted_ranges = Counter(), Counter(), Counter(), []
+        deleted_ranges, self._deleted_ranges = (
+            self._deleted_ranges[:_MOST_RANGES],
+            self._deleted_ranges[_MOST_RANGES:],
+        )
+        totals = RequestTotals(self.answers, self.refused, self.paused, deleted_ranges)
+        self.answers, self.refused, self.paused = Counter(), Counter(), Counter()
         return totals
 
     def _restore(self, partition: int, ranges: AckRanges, totals: RequestTotals) -> None:

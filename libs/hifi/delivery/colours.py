@@ -8,6 +8,7 @@ from typing import Any, Final
 import orjson
 
 from hifi.record.record import Record
+from hifi.record.typed_body import RecordBodyReader
 from hifi.runtime.errors import Misconfigured
 
 WHOLE_SHARE: Final = 10_000
@@ -52,6 +53,9 @@ class ColourSetup:
         texts += [f"Kafka {self.kafka_version}"] if self.kafka_version else []
         texts += [f"release {self.release}"] if self.release else []
         return ", ".join([*texts, *(f"{name}={value}" for name, value in sorted(self.settings.items()))])
+
+
+_SETUP: Final = RecordBodyReader(ColourSetup, "the setup of a colour")
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,17 +205,21 @@ def decode(value: bytes | None) -> Colours:
             str(name): Colour(
                 int(colour_json["share"]),
                 ColourState(colour_json["state"]),
-                tuple(colour_json["ingest"]),
-                colour_json["observe"],
-                colour_json["kafka"],
-                ColourSetup(**colour_json["setup"]),
+                tuple(map(str, colour_json["ingest"])),
+                str(colour_json["observe"]),
+                str(colour_json["kafka"]),
+                _SETUP.of_json(asdict(ColourSetup(**colour_json["setup"]))),
                 int(colour_json.get("woken", 0)),
             )
             for name, colour_json in body["colours"].items()
         }
+        if set(colours) != set(NAMES):
+            raise ValueError(f"the colours are {', '.join(sorted(colours))}, not {' and '.join(NAMES)}")
         if sum(colour.share for colour in colours.values()) != WHOLE_SHARE:
             raise ValueError(f"the shares do not add up to {WHOLE_SHARE:,}")
-        fronts = tuple(FrontAddress(front_json["url"], front_json["stats"]) for front_json in body["fronts"])
+        fronts = tuple(
+            FrontAddress(str(front_json["url"]), str(front_json["stats"])) for front_json in body["fronts"]
+        )
         return Colours(colours, fronts, int(body["at"]), str(body["by"]))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(f"not a record of colours: {error}") from None

@@ -1,6 +1,6 @@
 """The progress of sources, which collect reports in its ack reports. Pure."""
 
-from typing import TypedDict
+from typing_extensions import TypedDict
 
 
 class SourceReport(TypedDict):

@@ -136,6 +136,7 @@ def compile_transform(expression: str) -> Transform:
         try:
             result = _BoundedInterpreter().visit(syntax_tree, value)
             _require_bounded("the result", result)
+            has_non_finite = exact_json.has_non_finite(result)
         except _TooLarge as error:
             raise Rejected(_FAILED, f"the transform is refused for this event: {error}") from None
         except (
@@ -148,11 +149,11 @@ def compile_transform(expression: str) -> Transform:
             raise Rejected(_FAILED, f"the transform fails: {type(error).__name__}") from None
         if result is None:
             raise Rejected(_FAILED, "the transform returns null")
-        if exact_json.has_non_finite(result):
+        if has_non_finite:
             raise Rejected(_FAILED, "the result of the transform is infinite or no number, which is not JSON")
         try:
             return exact_json.dumps(result)
-        except TypeError as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise Rejected(_FAILED, f"the result of the transform is not JSON: {error}") from None
 
     return transform
@@ -166,7 +167,10 @@ def _parse(expression: str) -> Any:
         )
     try:
         return jmespath.compile(expression).parsed
-    except jmespath.exceptions.JMESPathError as error:
+    except (
+        jmespath.exceptions.JMESPathError,
+        ValueError,
+    ) as error:  # ValueError: an index of too many digits
         raise Misconfigured(f"the transform {expression!r} is not JMESPath: {error}") from None
     except RecursionError:
         raise Misconfigured("the transform is nested too deeply") from None

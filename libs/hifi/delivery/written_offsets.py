@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from typing import Final
 
 CHUNK_OFFSETS: Final = 4096
-_CHUNK_BYTES: Final = CHUNK_OFFSETS // 8
+CHUNK_BYTES: Final = CHUNK_OFFSETS // 8
+"""Size of a bitmap."""
 
 
 class WrittenOffsets:
@@ -24,9 +25,13 @@ class WrittenOffsets:
 
     def merge(self, chunk: int, bitmap: bytes) -> None:
         """Add the offsets of a bitmap."""
-        own_bitmap = self._chunks.setdefault(chunk, bytearray(_CHUNK_BYTES))
+        own_bitmap = self._chunks.setdefault(chunk, bytearray(CHUNK_BYTES))
         union = int.from_bytes(own_bitmap) | int.from_bytes(bitmap)
-        own_bitmap[:] = union.to_bytes(_CHUNK_BYTES)
+        own_bitmap[:] = union.to_bytes(CHUNK_BYTES)
+
+    def forget(self, chunk: int) -> None:
+        """Remove the offsets of a bitmap."""
+        self._chunks.pop(chunk, None)
 
     def add(self, offsets: Iterable[int]) -> None:
         """Add offsets."""
@@ -34,7 +39,7 @@ class WrittenOffsets:
             chunk, bit = offset // CHUNK_OFFSETS, offset % CHUNK_OFFSETS
             bitmap = self._chunks.get(chunk)
             if bitmap is None:
-                bitmap = self._chunks[chunk] = bytearray(_CHUNK_BYTES)
+                bitmap = self._chunks[chunk] = bytearray(CHUNK_BYTES)
             bitmap[bit >> 3] |= 1 << (bit & 7)
 
     def with_offsets(self, offsets: Iterable[int]) -> dict[int, bytes]:
@@ -43,6 +48,6 @@ class WrittenOffsets:
         for offset in offsets:
             chunk, bit = divmod(offset, CHUNK_OFFSETS)
             if chunk not in changed_bitmaps:
-                changed_bitmaps[chunk] = bytearray(self._chunks.get(chunk) or bytes(_CHUNK_BYTES))
+                changed_bitmaps[chunk] = bytearray(self._chunks.get(chunk) or bytes(CHUNK_BYTES))
             changed_bitmaps[chunk][bit >> 3] |= 1 << (bit & 7)
         return {chunk: bytes(bitmap) for chunk, bitmap in changed_bitmaps.items()}

@@ -4,16 +4,16 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from types import FunctionType, MethodType
 from typing import Any, Final, NamedTuple
 
-from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.consumer.fetcher import Fetcher, FetchError, FetchResult, PartitionRecords
 from aiokafka.consumer.subscription_state import Assignment, TopicPartitionState
 
-from aiokafka_cooperative import check_compatibility, start_with_classes
+from aiokafka_cooperative import check_compatibility
 from hifi.kafka.fetch_interval import AFTER_TICK_S, FETCH_INTERVAL
 from hifi.kafka.foreign_records import CorruptBatch, FetchedBatches, ForeignRecords
+from hifi.kafka.own_records import OwnRecords, RecordConsumer, RecordFetcher
 
 _USED: Final[Mapping[type, Mapping[str, str]]] = {
     Fetcher: {
@@ -57,7 +57,7 @@ class LogEnd(NamedTuple):
     """Since the broker's answer, seconds."""
 
 
-class AdaptiveConsumer(AIOKafkaConsumer):  # type: ignore[misc]
+class AdaptiveConsumer(RecordConsumer):
     """An AIOKafkaConsumer with AdaptiveFetcher, which gives `fetch_max_wait_ms` another meaning.
 
     Args:
@@ -67,16 +67,11 @@ class AdaptiveConsumer(AIOKafkaConsumer):  # type: ignore[misc]
     """
 
     def __init__(self, *arguments: Any, bare_records: bool = False, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._bare_records = bare_records
-
-    async def start(self) -> None:
-        """Connect."""
-        fetcher_class = partial(AdaptiveFetcher, bare_records=self._bare_records)
-        await start_with_classes({"Fetcher": fetcher_class})(self)
+        fetcher_class = partial(AdaptiveFetcher, bare_records=bare_records)
+        super().__init__(*arguments, fetcher_class=fetcher_class, **options)
 
 
-class BareRecords(PartitionRecords):  # type: ignore[misc]
+class BareRecords(OwnRecords):
     """The records of one partition of a fetch as aiokafka parses them, with no ConsumerRecord made of each.
 
     They have `offset`, `timestamp`, `key`, `value` and `headers`, and come at half the CPU time.
@@ -89,7 +84,7 @@ class BareRecords(PartitionRecords):  # type: ignore[misc]
         return record
 
 
-class AdaptiveFetcher(Fetcher):  # type: ignore[misc]
+class AdaptiveFetcher(RecordFetcher):
     """A Fetcher that gathers records before it fetches them, because requests cost more than records.
 
     - A single record is fetched at once.
@@ -121,23 +116,17 @@ class AdaptiveFetcher(Fetcher):  # type: ignore[misc]
         bare_records: bool = False,
         **options: Any,
     ) -> None:
+        if unpacked_bytes is not None:
+            batches_class = partial(FetchedBatches, max_bytes=unpacked_bytes)
+            options |= {"records_class": ForeignRecords, "batches_class": batches_class}
+        elif bare_records:
+            options["records_class"] = BareRecords
         super().__init__(*arguments, **options)
         self._on_records = on_records
         self._in_step = in_step
         self._min_wait_ms: int = options["fetch_max_wait_ms"]
         self._corrupt: set[TopicPartition] = set()
         """Partitions whose next batch is corrupt: they are not fetched until `fetch_again`."""
-        self._process: Any = super()._proc_fetch_request
-        replacements: dict[str, Any] = {}
-        if unpacked_bytes is not None:
-            batches = partial(FetchedBatches, max_bytes=unpacked_bytes)
-            replacements = {"MemoryRecords": batches, "PartitionRecords": ForeignRecords}
-        elif bare_records:
-            replacements = {"PartitionRecords": BareRecords}
-        if replacements:
-            function = self._process.__func__
-            process = FunctionType(function.__code__, {**function.__globals__, **replacements})
-            self._process = MethodType(process, self)
         self._flowing: set[int] = set()
         """Brokers whose last fetch returned records."""
 

@@ -7,7 +7,7 @@ import asyncio
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import orjson
 from aiokafka.errors import KafkaError
@@ -26,6 +26,8 @@ _CLIENT: Final = "hifi-certificates"
 _DAY_S: Final = 86400
 _LOOK_S: Final = 15.0
 _WRITE_S: Final = 600.0
+_LAST_S: Final = 2.0**36
+"""Beyond what a certificate can say: the year 4147."""
 STALE_S: Final = 3 * _WRITE_S
 """A report that is older is of an instance that has ended."""
 
@@ -83,8 +85,8 @@ class ReportedCertificates:
                 CertificateInUse(
                     instance.partition("/")[0],
                     str(use),
-                    Expiry(float(fields["expires_s"]), str(fields["where"])),
-                    float(fields["warned_s"]),
+                    Expiry(_time_s(fields["expires_s"]), str(fields["where"])),
+                    _time_s(fields["warned_s"]),
                 )
                 for use, fields in report["certificates"].items()
             ]
@@ -108,6 +110,18 @@ class ReportedCertificates:
         due.sort(key=lambda certificate: -certificate.expiry.at_s)
         first = {(certificate.service, certificate.use): certificate for certificate in due}
         return [first[service_and_use] for service_and_use in sorted(first)]
+
+
+def _time_s(value: Any) -> float:
+    """A time that a calendar has, seconds since 1970 UTC.
+
+    Raises:
+        ValueError: it is none.
+    """
+    time_s = float(value)
+    if not abs(time_s) <= _LAST_S:
+        raise ValueError(f"{time_s} is no time")
+    return time_s
 
 
 def report_record(instance: str, service: str, certificates: list[CertificateInUse]) -> Record:

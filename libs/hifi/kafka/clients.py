@@ -23,6 +23,7 @@ from aiokafka.protocol.transaction import EndTxnResponse_v0
 from aiokafka_cooperative import CooperativeConsumer, IncompatibleAiokafkaError
 from hifi.kafka.adaptive_fetcher import AdaptiveConsumer, AdaptiveFetcher, check_fetcher
 from hifi.kafka.batches import forget_errors
+from hifi.kafka.own_records import RecordConsumer
 from hifi.kafka.security import KafkaSecurity, client_options
 from hifi.kafka.settings import ServiceSettings
 from hifi.runtime.backoff import backoff_s
@@ -220,7 +221,7 @@ def assigned_consumer(
     Raises:
         Misconfigured: a setting of the security is wrong, or a file cannot be used.
     """
-    consumer = AIOKafkaConsumer(
+    consumer = RecordConsumer(
         **client_options(bootstrap, security, pipe),
         client_id=client_id,
         enable_auto_commit=False,

@@ -23,6 +23,7 @@ from hifi.kafka.settings import ServiceSettings
 from hifi.kafka.watchdog import ProgressWatchdog
 from hifi.runtime import log, metrics
 from hifi.runtime.backoff import backoff_s
+from hifi.runtime.errors import Misconfigured
 from hifi.runtime.lifetime import Lifetime
 
 __all__ = ["AssignedPartition", "Batch", "BatchHandler", "Consumer", "ConsumerOptions", "PoisonHandler"]
@@ -82,17 +83,31 @@ class Consumer:
         return self._member
 
     async def run(self) -> None:
-        """Read until the stop, then drain, commit and leave the group."""
+        """Read until the stop, then drain, commit and leave the group.
+
+        Whatever a membership fails at, such as a record that cannot be put away, another one begins after a while, from
+        the committed offsets: nothing behind such a record of its partition is committed.
+
+        Raises:
+            Misconfigured: the consumer cannot be made.
+        """
         failures = 0
         while not self._lifetime.stopping.is_set():
             try:
                 await self._run_membership()
-                failures = 0
+                continue
             except (KafkaError, OSError) as error:
                 self._lifetime.health.block(self._condition, f"Kafka does not answer: {error!r}")
                 logger.warning("consumer-failed", group=self._options.group, error=repr(error))
-                await self._lifetime.sleep(backoff_s(failures, _REJOIN_S))
-                failures += 1
+            except Misconfigured:
+                raise
+            except Exception as error:
+                self._lifetime.health.block(
+                    self._condition, f"it failed, and tries again: {error!r}; see its log for the cause"
+                )
+                logger.exception("consumer-failed", group=self._options.group, error=repr(error))
+            await self._lifetime.sleep(backoff_s(failures, _REJOIN_S))
+            failures += 1
 
     async def _run_membership(self) -> None:
         """One membership of the group, from joining to leaving."""

@@ -213,6 +213,7 @@ class Dispatcher:
             if assigned.active:  # otherwise the records would stay incomplete until the next rebalance
                 self._fail(KafkaError(repr(error)))
         except Exception as error:  # noqa: BLE001 - on any error the membership ends and the member joins again
+            assigned.abandon()
             self._fail(error)
         finally:
             assigned.task = None

@@ -95,14 +95,15 @@ class ForeignRecords(PartitionRecords):  # type: ignore[misc]
     next_fetch_offset: int
 
     def _unpack_records(self) -> Iterator[ConsumerRecord]:
-        is_first = True
+        yield from self._unpack_with_care(self.next_fetch_offset)
+
+    def _unpack_with_care(self, first_offset: int) -> Iterator[ConsumerRecord]:
+        """The records from `next_fetch_offset` on of a fetch that began at an offset."""
         while self._records.has_next():
             try:
-                for record in self._batch_records(self._records.next_batch()):
-                    is_first = False
-                    yield record
+                yield from self._batch_records(self._records.next_batch())
             except CorruptBatch:
-                if is_first:
+                if self.next_fetch_offset == first_offset:
                     raise
                 return  # what is in front of it is taken first; then it is fetched again
 
@@ -144,8 +145,8 @@ class ForeignRecords(PartitionRecords):  # type: ignore[misc]
                 return True
         return bool(batch.is_control_batch)
 
-    def _checked_record(self, record: "Any | _Unparsed", head: list[int]) -> Iterator[ConsumerRecord]:
-        if isinstance(record, _Unparsed):
+    def _checked_record(self, record: "Any | UnparsedRecord", head: list[int]) -> Iterator[ConsumerRecord]:
+        if isinstance(record, UnparsedRecord):
             last = head[0] + head[_LAST_DELTA]
             if record.is_rest:
                 yield self._unreadable_rest(head, record.error)
@@ -154,8 +155,7 @@ class ForeignRecords(PartitionRecords):  # type: ignore[misc]
             offset = expected if record.offset is None or record.offset > last else record.offset
             if offset >= expected:
                 self.next_fetch_offset = offset + 1
-                detail = f"the record at offset {offset} of {self._partition_name} {_problem(record.error)}"
-                yield self._unreadable(offset, head[_MAX_TIMESTAMP], "unreadable-record", detail)
+                yield self._unparsed_record(offset, head[_MAX_TIMESTAMP], record)
         elif record.offset >= self.next_fetch_offset:  # a fetch begins with the whole batch of its offset
             self.next_fetch_offset = record.offset + 1
             yield self._consumer_record(self._tp, record)
@@ -201,6 +201,11 @@ class ForeignRecords(PartitionRecords):  # type: ignore[misc]
     def _partition_name(self) -> str:
         return f"{self._tp.topic}[{self._tp.partition}]"
 
+    def _unparsed_record(self, offset: int, timestamp: int, unparsed: "UnparsedRecord") -> UnreadRecord:
+        """Stands for a record alone."""
+        detail = f"the record at offset {offset} of {self._partition_name} {_problem(unparsed.error)}"
+        return self._unreadable(offset, timestamp, "unreadable-record", detail)
+
     def _unreadable(self, offset: int, timestamp: int, reason: str, detail: str) -> UnreadRecord:
         topic, partition = self._tp
         return UnreadRecord(
@@ -209,15 +214,17 @@ class ForeignRecords(PartitionRecords):  # type: ignore[misc]
 
 
 @dataclass(frozen=True, slots=True)
-class _Unparsed:
+class UnparsedRecord:
     """A record of a batch that cannot be read; `is_rest`: nor can those that follow."""
 
     offset: int | None
     error: Exception
     is_rest: bool = False
+    alone: bytes = b""
+    """An uncompressed batch with nothing but the record; empty with `is_rest`."""
 
 
-def _parsed_records(batch: Any, head: list[int], body: bytes) -> "Iterator[Any | _Unparsed]":
+def _parsed_records(batch: Any, head: list[int], body: bytes) -> "Iterator[Any | UnparsedRecord]":
     """The records of an uncompressed batch, parsed together until one fails; from there on each alone."""
     records, count = iter(batch), 0
     while True:
@@ -232,7 +239,7 @@ def _parsed_records(batch: Any, head: list[int], body: bytes) -> "Iterator[Any |
     yield from _records_parsed_alone(head, body, count)
 
 
-def _records_parsed_alone(head: list[int], body: bytes, count: int) -> "Iterator[Any | _Unparsed]":
+def _records_parsed_alone(head: list[int], body: bytes, count: int) -> "Iterator[Any | UnparsedRecord]":
     """The records of an uncompressed batch after the first `count`."""
     single_head = _HEAD.pack(*head[:_COUNT], 1)
     buffer, position = bytearray(body), 0
@@ -242,15 +249,16 @@ def _records_parsed_alone(head: list[int], body: bytes, count: int) -> "Iterator
             if length <= 0 or begin + length > len(buffer):
                 raise ValueError(f"it has a record of {length} bytes")
         except (ValueError, IndexError) as error:
-            yield _Unparsed(None, error, is_rest=True)
+            yield UnparsedRecord(None, error, is_rest=True)
             return
         end = begin + length
         if number >= count:
+            alone = single_head + body[position:end]
             try:
-                [record] = DefaultRecordBatch(single_head + body[position:end])
+                [record] = DefaultRecordBatch(alone)
                 yield record
             except Exception as error:  # noqa: BLE001 - whatever hostile bytes cause
-                yield _Unparsed(_offset(head, buffer, begin), error)
+                yield UnparsedRecord(_offset(head, buffer, begin), error, alone=alone)
         position = end
 
 
@@ -268,6 +276,33 @@ def _offset(head: list[int], buffer: bytearray, begin: int) -> int | None:
     except (ValueError, IndexError):
         return None
     return head[0] + delta
+
+
+def with_ascii_names(batch: bytes) -> bytes:
+    """An uncompressed batch of one record with `?` for each byte that is not ASCII in header names that are not UTF-8.
+
+    Raises:
+        ValueError, IndexError: the record is malformed.
+    """
+    buffer = bytearray(batch)
+    _, position = decode_varint(buffer, _HEAD.size)  # length
+    position += 1  # attributes
+    for _ in ("time", "offset"):
+        _, position = decode_varint(buffer, position)
+    for _ in ("key", "value"):
+        length, position = decode_varint(buffer, position)
+        position += max(length, 0)
+    count, position = decode_varint(buffer, position)
+    for _ in range(count):
+        length, position = decode_varint(buffer, position)
+        name = buffer[position : position + length]
+        try:
+            name.decode()
+        except UnicodeDecodeError:
+            buffer[position : position + length] = name.decode("ascii", "replace").encode("ascii", "replace")
+        length, position = decode_varint(buffer, position + length)
+        position += max(length, 0)
+    return bytes(buffer)
 
 
 def _check_legacy(data: bytes, magic: int, max_bytes: int) -> None:

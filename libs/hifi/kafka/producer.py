@@ -32,10 +32,10 @@ from hifi.runtime.backoff import backoff_s
 from hifi.runtime.errors import Misconfigured, Overloaded, Rejected, Unacknowledged
 from hifi.runtime.health import Health
 
-__all__ = ["MAX_BATCH_BYTES", "Producer", "Sending"]
+__all__ = ["MAX_BATCH_BYTES", "Producer", "Sending", "is_sendable"]
 
 _FRAMING_BYTES: Final = 32
-"""Approximate overhead of a record, in memory and in Kafka's format."""
+"""Approximate overhead of a record, in memory and in Kafka's format, without that of its headers."""
 _LARGEST_RECORD_BYTES: Final = MAX_RECORD_BYTES - 64 * 1024
 _GATHER_S: Final = 0.001
 """Least wait before a send round: handlers mostly produce to several partitions at the same time."""
@@ -45,6 +45,11 @@ _CONDITION: Final = "producer"
 _CLOSE_S: Final = 1
 
 logger = log.get(__name__)
+
+
+def is_sendable(record: Record) -> bool:
+    """Whether `Producer.send` takes a record: it is not larger than the topics allow."""
+    return sizes_bytes([record])[0] + _FRAMING_BYTES <= _LARGEST_RECORD_BYTES
 
 
 class Producer:

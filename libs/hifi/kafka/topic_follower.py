@@ -14,6 +14,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
 from hifi.kafka.clients import assigned_consumer, close, connect
+from hifi.kafka.foreign_records import UnreadRecord
 from hifi.kafka.topic_reader import read_assigned
 from hifi.runtime import log, metrics
 from hifi.runtime.clock import monotonic_s
@@ -290,6 +291,8 @@ class PartitionFollower:
             tp = TopicPartition(record.topic, record.partition)
             self._next_offsets[tp] = record.offset + 1
             try:
+                if isinstance(record, UnreadRecord) and record.key is None and record.value is None:
+                    raise ValueError(record.detail)
                 self._handlers[tp](record)
                 if _unreadable:
                     _unreadable.pop((tp, record.key), None)

@@ -12,6 +12,7 @@ import orjson
 from typing_extensions import TypedDict
 
 from hifi.record.record import Record
+from hifi.record.typed_body import RecordBodyReader
 from hifi.runtime.clock import MICROSECONDS
 from hifi.runtime.errors import Misconfigured
 
@@ -82,6 +83,9 @@ class IssuedKey:
         }
 
 
+_RECORD: Final = RecordBodyReader(IssuedKey, "a write key")
+
+
 class IssuedKeys:
     """The keys that are issued. Filled from the topic `write-keys`."""
 
@@ -106,14 +110,9 @@ class IssuedKeys:
             self._by_hash.pop(replaced_key.sha256, None)
         if value is None:
             return
-        try:
-            body = orjson.loads(value)
-            fields = {field: body[field] for field in IssuedKey.__dataclass_fields__}
-            write_key = IssuedKey(**fields | {"origins": tuple(body["origins"])})
-            if write_key.id != identity or write_key.id != key_id(write_key.sha256):
-                raise ValueError("its id is not that of its key")
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"not the record of a write key: {error}") from None
+        write_key = _RECORD.of_value(value)
+        if write_key.id != identity or write_key.id != key_id(write_key.sha256):
+            raise ValueError("not the record of a write key: its id is not that of its key")
         self._by_id[identity] = write_key
         self._by_hash[write_key.sha256] = write_key
 

@@ -15,9 +15,10 @@ from ruamel.yaml.error import MarkedYAMLError
 from ruamel.yaml.reader import ReaderError
 
 from hifi.pipe.limits import resolved_path
-from hifi.pipe.model import Pipe
+from hifi.pipe.model import MapRule, Pipe
 from hifi.pipe.named_secrets import secrets
 from hifi.pipe.normalize.schema_cost import SchemaCost
+from hifi.pipe.normalize.time_parsing import time_reader
 from hifi.pipe.shared_keys import KeyOwners, shared_with
 from hifi.pipe.sources.written_topics import topic_refusal
 from hifi.pipe.strict_model import validation_problems
@@ -241,11 +242,22 @@ def _load_pipe(file: LoadedFile, problems: list[PipeProblem]) -> LoadedPipe | No
     problem_count = len(problems)
     try:
         pipe = Pipe.model_validate(_plain(file.tree))
+        problems += _time_problems(pipe, file)
         pipe = _self_contained(pipe, file, problems)
     except ValidationError as error:
         problems += [file.problem(path, message) for path, message in validation_problems(error)]
         return None
     return LoadedPipe(file.file, file.tree, pipe) if len(problems) == problem_count else None
+
+
+def _time_problems(pipe: Pipe, file: LoadedFile) -> Iterator[PipeProblem]:
+    """The formats and zones of times that no service could use."""
+    for name, rule in (pipe.normalize.fields or {}).items():
+        if isinstance(rule, MapRule) and rule.time is not None:
+            try:
+                time_reader(rule.time)
+            except Misconfigured as error:
+                yield file.problem(["normalize", "fields", name, "time"], str(error))
 
 
 def not_yaml(error: Exception, text: str) -> tuple[int, int, str]:

@@ -1,9 +1,14 @@
 """The owner of a pipe."""
 
+from typing import Final
+
 from pydantic import Field, model_validator
 
 from hifi.pipe.endpoint_url import EndpointUrl
 from hifi.pipe.strict_model import StrictModel
+
+_WORD: Final = r"[^@\s.,:;<>()\[\]\\\"]+"
+"""What an address has between its dots; quoted names and addresses of hosts in brackets are refused."""
 
 
 class Owner(StrictModel):
@@ -11,7 +16,10 @@ class Owner(StrictModel):
 
     webhook: EndpointUrl | None = Field(None, description="URL for notices.")
     email: str | None = Field(
-        None, pattern=r"^[^@\s,;<>]+@[^@\s,;<>]+$", max_length=254, description="Address of one mailbox."
+        None,
+        pattern=rf"^{_WORD}(\.{_WORD})*@{_WORD}(\.{_WORD})*$",
+        max_length=254,
+        description="Address of one mailbox.",
     )
 
     @model_validator(mode="after")

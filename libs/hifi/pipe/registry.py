@@ -369,6 +369,11 @@ class PipeRegistry:
             raise ValueError(f"the record's key is {name!r} and the pipe's name {record.pipe.pipe!r}")
         revision = self._pipes.get(name)
         published_offset = offset if record.since is None else record.since
+        if published_offset > offset:
+            raise ValueError(
+                f"its revision was published at offset {published_offset}, which is behind it: it was copied from "
+                "another topic"
+            )
         self._records[name] = record
         if revision is None or (revision.offset, revision.number) != (published_offset, record.revision):
             self.content_offset = offset

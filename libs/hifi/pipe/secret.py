@@ -2,9 +2,10 @@
 
 import hashlib
 import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 from pydantic import Field, StringConstraints, model_validator
 
@@ -14,6 +15,9 @@ from hifi.pipe.strict_model import StrictModel
 from hifi.pipe.vault import NAME_PATTERN
 from hifi.runtime.errors import Misconfigured
 from hifi.runtime.units import BytesPerSecond, PerSecond
+
+_MOST_CHARACTERS: Final = 1024 * 1024
+"""Of a secret in a file."""
 
 
 class Secret(StrictModel):
@@ -50,8 +54,8 @@ class Secret(StrictModel):
             variables: environment of the service that needs it; default: of this process.
 
         Raises:
-            Misconfigured: the variable, file or field is not allowed, missing or empty, or Vault has not answered yet;
-                the message names it but not its content.
+            Misconfigured: the variable, file or field is not allowed, missing, empty or no text, or Vault has not
+                answered yet; the message names it but not its content.
         """
         refusal = self.refusal(pipe_limits())
         if refusal is not None:
@@ -60,17 +64,47 @@ class Secret(StrictModel):
             value = variables.get(self.env, "").rstrip("\r\n")
             if not value:
                 raise Misconfigured(f"the environment variable {self.env} is not set; set it to the secret")
-            return value
+            return _require_text(value, f"the environment variable {self.env}")
         if self.vault is not None:
-            return secret_memory().get(self.vault).rstrip("\r\n")
+            value = secret_memory().get(self.vault).rstrip("\r\n")
+            return _require_text(value, f"Vault's secret {self.vault}")
         assert self.file is not None
         try:
-            value = self.file.read_text("utf-8").rstrip("\r\n")
-        except (OSError, UnicodeDecodeError) as error:
+            value = _content(self.file).rstrip("\r\n")
+        except (OSError, ValueError) as error:
             raise Misconfigured(f"the secret file {self.file} cannot be read: {error}") from None
         if not value:
             raise Misconfigured(f"the secret file {self.file} is empty; write the secret into it")
         return value
+
+
+def _content(file: Path) -> str:
+    """The text of a file, read without waiting for others and without end.
+
+    Raises:
+        OSError: it cannot be read, or is a device, a pipe or longer than a secret may be.
+        ValueError: it is not UTF-8.
+    """
+    with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK), encoding="utf-8") as opened_file:
+        if not stat.S_ISREG(os.fstat(opened_file.fileno()).st_mode):
+            raise OSError("it is a device or a pipe; name a regular file")
+        content = opened_file.read(_MOST_CHARACTERS + 1)
+    if len(content) > _MOST_CHARACTERS:
+        raise OSError(f"a secret has {_MOST_CHARACTERS:,} characters at most")
+    return content
+
+
+def _require_text(value: str, place: str) -> str:
+    """A secret that can be encoded.
+
+    Raises:
+        Misconfigured: it cannot; the message does not show it.
+    """
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise Misconfigured(f"{place} is not UTF-8; write the secret as text, such as in base64") from None
+    return value
 
 
 class Quota(StrictModel):

@@ -45,6 +45,8 @@ class _LastAnswer:
     refused: Misconfigured | None = None
     unanswered: str = ""
     """Why the manager did not answer last; a value or refusal of before stays in use."""
+    read_s: float = 0.0
+    """When it was asked last, monotonic clock; 0: it was not."""
 
     @property
     def unknown(self) -> bool:
@@ -89,22 +91,33 @@ class SecretMemory:
 
     def missing(self, names: Iterable[str]) -> str | None:
         """Why a secret can be neither returned nor refused yet, because the manager does not answer; None: none."""
+        return next(iter(self.all_missing(names).values()), None)
+
+    def all_missing(self, names: Iterable[str]) -> dict[str, str]:
+        """Those secrets that can be neither returned nor refused yet, each with why the manager does not answer."""
+        reasons: dict[str, str] = {}
         for name in names:
             with contextlib.suppress(Misconfigured):
                 self.get(name)
             answer = self._answers.get(name)
             if answer is not None and answer.unknown:
-                return answer.unanswered
-        return None
+                reasons[name] = answer.unanswered
+        return reasons
 
     def refresh(self) -> None:
-        """Read all secrets again. One that is gone or forbidden now is not returned any more."""
+        """Read all secrets again. One that is gone or forbidden now is not returned any more.
+
+        Those that the manager did not answer for come last, in turns: it may fail for them alone.
+        """
         with self._lock:
-            names = list(self._answers)
+            answers = dict(self._answers)
         reasons: list[str] = []
-        for name in names:
+        is_answered = False
+        for name in sorted(answers, key=lambda name: (bool(answers[name].unanswered), answers[name].read_s)):
             if reason := self._read(name).unanswered:
                 reasons.append(reason)
+            else:
+                is_answered = True
             if len(reasons) == _ATTEMPTS:
                 break
         metrics.SECRETS_NOT_READ.set(len(reasons))
@@ -112,9 +125,9 @@ class SecretMemory:
         if reason and not self._was_unanswered:
             logger.warning("secrets-not-refreshed", error=reason)
         elif self._was_unanswered and not reason:
-            logger.info("secrets-refreshed", secrets=len(names))
+            logger.info("secrets-refreshed", secrets=len(answers))
         self._was_unanswered = bool(reason)
-        self._unanswered = reason
+        self._unanswered = "" if is_answered else reason
 
     def follow(self, refresh_s: float) -> None:
         """Read the secrets again every `refresh_s` seconds, or 2 s while the manager is away, in a daemon thread."""
@@ -122,7 +135,7 @@ class SecretMemory:
         def refresh_repeatedly() -> None:
             read_s = time.monotonic()
             while not self._stopped.wait(min(refresh_s, _RETRY_S)):
-                if self._unanswered or time.monotonic() - read_s >= refresh_s:
+                if self._unanswered or self._was_unanswered or time.monotonic() - read_s >= refresh_s:
                     try:
                         self.refresh()
                     except Exception:  # the next refresh may succeed
@@ -136,18 +149,19 @@ class SecretMemory:
         self._stopped.set()
 
     def _read(self, name: str) -> _LastAnswer:
+        read_s = time.monotonic()
         try:
-            answer = _LastAnswer(self._manager.read(name))
+            answer = _LastAnswer(self._manager.read(name), read_s=read_s)
         except Misconfigured as error:
-            answer = _LastAnswer(refused=error)
+            answer = _LastAnswer(refused=error, read_s=read_s)
         except (HifiError, OSError) as error:
-            answer = _LastAnswer(unanswered=str(error))
+            answer = _LastAnswer(unanswered=str(error), read_s=read_s)
         with self._lock:
             earlier_answer = self._answers.get(name)
             if answer.unanswered:
                 self._unanswered = answer.unanswered
                 if earlier_answer is not None:
-                    answer = replace(earlier_answer, unanswered=answer.unanswered)
+                    answer = replace(earlier_answer, unanswered=answer.unanswered, read_s=read_s)
             self._store(name, answer)
         if (
             earlier_answer is not None

@@ -23,6 +23,8 @@ _SEGMENT: Final = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 NAME_PATTERN: Final = rf"^{_SEGMENT}(/{_SEGMENT})*{SEPARATOR}{_SEGMENT}$"
 """Of `PATH#FIELD`."""
 _TIMEOUT_S: Final = 2.0
+_OF_THE_MOMENT: Final = frozenset({408, 412, 425, 429, 472, 473})
+"""Answers of 4xx that say nothing about the secret: time-outs, quotas, and servers on standby or not up to date."""
 _MOST_BYTES: Final = 1024 * 1024
 """Vault's own bound of a secret."""
 
@@ -77,7 +79,8 @@ class Vault:
         """The content of `PATH#FIELD` in its newest version.
 
         Raises:
-            Misconfigured: there is no such path or field, its newest version is deleted, or the token may not read it.
+            Misconfigured: there is no such path or field, its newest version is deleted, the token may not read it, or
+                Vault refuses the request otherwise.
             Retryable: Vault does not answer, is sealed, or does not accept the token.
         """
         path, _, field = name.partition(SEPARATOR)
@@ -95,6 +98,10 @@ class Vault:
             )
         if status == 404:
             raise Misconfigured(_absent(secret_path, answer))
+        if 400 <= status < 500 and status not in _OF_THE_MOMENT:
+            raise Misconfigured(
+                f"Vault at {self._settings.address} refuses to read {secret_path}, {status}: {_errors(answer)}"
+            )
         if status != 200:
             raise Retryable(
                 f"Vault at {self._settings.address} answers {status} for {secret_path}: {_errors(answer)}"

@@ -18,13 +18,26 @@ _PACKED: Final = {IDENTITY: (*IDENTITY_FIELDS, *OPTIONAL_FIELDS), HOP: HOP_FIELD
 """The packed headers in order, with the names of their fields in order."""
 
 
-def fields(headers: Iterable[tuple[str, bytes]]) -> dict[str, bytes]:
-    """All headers of a record by name, packed ones as their fields, empty fields left out.
+def check_values(headers: Iterable[tuple[str, bytes | None]]) -> None:
+    """Check that each header has a value, which Kafka does not require.
+
+    Raises:
+        NotAnEvent: one has none.
+    """
+    for name, value in headers:
+        if value is None:
+            raise NotAnEvent(f"the header {name} has no value: send it with one, or leave it out")
+
+
+def fields(headers: Iterable[tuple[str, bytes | None]]) -> dict[str, bytes]:
+    """All headers of a record by name, packed ones as their fields, empty fields and headers without a value left out.
 
     A packed header whose format is not known here stays as it is. The values are not checked.
     """
     values: dict[str, bytes] = {}
     for name, value in headers:
+        if value is None:
+            continue
         unpacked_fields = _unpacked(name, value)
         if unpacked_fields is None:
             values[name] = value
@@ -92,8 +105,10 @@ def number(values: Mapping[str, bytes], name: str, default: int | None = None) -
         raise NotAnEvent(f"the header {name} is not a number") from None
 
 
-def with_fields(headers: Iterable[tuple[str, bytes]], changes: Mapping[str, bytes | None]) -> Headers:
+def with_fields(headers: Iterable[tuple[str, bytes | None]], changes: Mapping[str, bytes | None]) -> Headers:
     """A copy of headers with some fields changed; packed headers without a changed field stay byte for byte.
+
+    Headers without a value are left out.
 
     Args:
         headers: of a record.
@@ -102,6 +117,8 @@ def with_fields(headers: Iterable[tuple[str, bytes]], changes: Mapping[str, byte
     changed_fields: dict[str, bytes] = {name: value for name, value in changes.items() if value is not None}
     unchanged_headers: Headers = []
     for name, value in headers:
+        if value is None:
+            continue
         unpacked_fields = (
             _unpacked(name, value) if not changes.keys().isdisjoint(_PACKED.get(name, ())) else None
         )

@@ -44,7 +44,7 @@ def heartbeat_record(pipe: str, time_us: int, raw: int, stamp_ms: int | None) ->
     return Record(None, None, [(name, text + _KIND_ENDING), write_stamped_hop(time_us, raw, stamp_ms)])
 
 
-def is_heartbeat(headers: Sequence[tuple[str, bytes]]) -> bool:
+def is_heartbeat(headers: Sequence[tuple[str, bytes | None]]) -> bool:
     """Whether a record is a heartbeat. Ask it only of records that are not events: it takes time.
 
     Args:

@@ -72,20 +72,20 @@ def write_enriched_hop(in_us: int, raw: int, to: bytes) -> tuple[str, bytes]:
     return HOP, b"%b;%b" % (hop_text(in_us, raw), to)
 
 
-def hop_header(headers: Sequence[tuple[str, bytes]]) -> bytes:
+def hop_header(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
     """The value of the header, without a check of its content.
 
     Args:
         headers: of a record, in their order.
 
     Raises:
-        NotAnEvent: the second header is another one.
+        NotAnEvent: the second header is another one, or has no value.
     """
     if len(headers) > 1:
         name, header = headers[1]
-        if name == HOP:
+        if name == HOP and header is not None:
             return header
-    raise NotAnEvent(f"the second header is not {HOP}")
+    raise NotAnEvent(f"the second header is not {HOP}, or has no value")
 
 
 def split_hop(header: bytes) -> list[bytes]:
@@ -109,14 +109,14 @@ def _are_numbers_or_empty(texts: Sequence[bytes]) -> bool:
     return all(not text or is_number(text) for text in texts)
 
 
-def split_hop_unchecked(headers: Sequence[tuple[str, bytes]]) -> list[bytes]:
+def split_hop_unchecked(headers: Sequence[tuple[str, bytes | None]]) -> list[bytes]:
     """The fields of the header of a record with two headers or more, whatever they say, for a count of records.
 
     Returns:
-        The fields as they are; a single empty one where the second header is another one.
+        The fields as they are; a single empty one where the second header is another one, or has no value.
     """
     name, header = headers[1]
-    return header.split(SEPARATOR) if name == HOP else [b""]
+    return header.split(SEPARATOR) if name == HOP and header is not None else [b""]
 
 
 def raw_offset(texts: Sequence[bytes], default: int) -> int:
@@ -124,7 +124,7 @@ def raw_offset(texts: Sequence[bytes], default: int) -> int:
     return int(texts[RAW_AT]) if len(texts) > RAW_AT and is_number(texts[RAW_AT]) else default
 
 
-def hop(headers: Sequence[tuple[str, bytes]]) -> Hop:
+def hop(headers: Sequence[tuple[str, bytes | None]]) -> Hop:
     """Read the header. Fields that a later release appended are skipped.
 
     Args:

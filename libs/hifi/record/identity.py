@@ -18,12 +18,14 @@ from hifi.record.headers import (
     MINUTE,
     ORIGIN,
     PIPE,
+    REFUSED,
     REVISION,
     REVISION_OFFSET,
     SEQ,
     Headers,
 )
-from hifi.record.packed_text import MAX_DIGITS, SEPARATOR
+from hifi.record.packed_text import MAX_DIGITS, SEPARATOR, is_number_up_to
+from hifi.record.refusal import parse_refusal
 from hifi.runtime.errors import NotAnEvent
 
 FORMAT: Final = 2
@@ -38,6 +40,10 @@ BACKFILL: Final = b"backfill"
 EPOCH_DIGITS: Final = 16
 MAX_SEQUENCE_DIGITS: Final = 19
 """A sequence has up to 63 bits."""
+LAST_ACCEPTED: Final = b"253402300799999999"
+"""The highest time of acceptance: the end of the year 9999, microseconds since 1970 UTC."""
+LAST_MINUTE: Final = b"4223371679"
+"""The last minute of the year 9999, minutes since 1970 UTC."""
 
 # Places of the fields in what `split_identity` returns.
 PIPE_AT: Final = 1 + IDENTITY_FIELDS.index(PIPE)
@@ -129,20 +135,24 @@ def with_revision(headers: Headers, revision: int, revision_offset: int) -> Head
 # Read.
 
 
-def identity_header(headers: Sequence[tuple[str, bytes]]) -> bytes:
+def identity_header(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
     """The value of the header, without a check of its content.
 
     Args:
         headers: of a record, in their order.
 
     Raises:
-        NotAnEvent: the first header is another one.
+        NotAnEvent: the first header is another one, or has no value, or the record cannot be read
+            (`hifi.kafka.own_records`).
     """
     if headers:
         name, header = headers[0]
-        if name == IDENTITY:
-            return header
-    raise NotAnEvent(f"the first header is not {IDENTITY}")
+        if header is not None:
+            if name == IDENTITY:
+                return header
+            if name == REFUSED:
+                raise NotAnEvent(parse_refusal(header).detail)
+    raise NotAnEvent(f"the first header is not {IDENTITY}, or has no value")
 
 
 def split_identity(header: bytes) -> list[bytes]:
@@ -179,10 +189,10 @@ def _are_numbers(texts: list[bytes], sequence: bytes) -> bool:
     return (
         0 < len(revision) <= MAX_DIGITS
         and 0 < len(revision_offset) <= MAX_DIGITS
-        and 0 < len(accepted) <= MAX_DIGITS
-        and 0 < len(minute) <= MAX_DIGITS
+        and is_number_up_to(accepted, LAST_ACCEPTED)
+        and is_number_up_to(minute, LAST_MINUTE)
         and 0 < len(sequence) <= MAX_SEQUENCE_DIGITS
-        and b"".join([revision, revision_offset, accepted, minute, sequence]).isdigit()
+        and b"".join([revision, revision_offset, sequence]).isdigit()
     )
 
 
@@ -206,7 +216,7 @@ def parse_identity(header: bytes) -> Identity:
     )
 
 
-def identity(headers: Sequence[tuple[str, bytes]]) -> Identity:
+def identity(headers: Sequence[tuple[str, bytes | None]]) -> Identity:
     """Read the header.
 
     Args:
@@ -245,7 +255,7 @@ class IdentityReader:
         self.accepted_us = 0
         self.backfill = False
 
-    def read(self, headers: Sequence[tuple[str, bytes]]) -> bool:
+    def read(self, headers: Sequence[tuple[str, bytes | None]]) -> bool:
         """Read the header of a record.
 
         Args:
@@ -294,8 +304,7 @@ class IdentityReader:
             head != self._head
             or minute != self.texts[MINUTE_AT]
             or epoch != self.epoch
-            or len(accepted) > MAX_DIGITS
-            or not accepted.isdigit()
+            or not is_number_up_to(accepted, LAST_ACCEPTED)
         ):
             return False
         self._stem, self.accepted_us = stem, int(accepted)

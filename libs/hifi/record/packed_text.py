@@ -10,3 +10,9 @@ MAX_DIGITS: Final = 18
 def is_number(text: bytes) -> bool:
     """Whether the text of a field is a whole number."""
     return len(text) <= MAX_DIGITS and text.isdigit()
+
+
+def is_number_up_to(text: bytes, last: bytes) -> bool:
+    """Whether the text of a field is a whole number, with no more digits than the last one that it may be."""
+    length = len(text)
+    return text.isdigit() and (length < len(last) or (length == len(last) and text <= last))

@@ -131,18 +131,18 @@ def pack_receipt(fields: Mapping[str, bytes]) -> bytes:
     return SEPARATOR.join([fields.get(name, b"") for name in RECEIPT_FIELDS])
 
 
-def split_receipt(headers: Sequence[tuple[str, bytes]]) -> list[bytes]:
+def split_receipt(headers: Sequence[tuple[str, bytes | None]]) -> list[bytes]:
     """Split the header into its fields, and any that a later release appended; missing ones are empty.
 
     Args:
         headers: of a record, in their order.
 
     Raises:
-        NotAnEvent: the third header is another one.
+        NotAnEvent: the third header is another one, or has no value.
     """
-    name, header = headers[2] if len(headers) > 2 else ("", b"")
-    if name != RECEIPT:
-        raise NotAnEvent(f"the third header is not {RECEIPT}")
+    name, header = headers[2] if len(headers) > 2 else ("", None)
+    if name != RECEIPT or header is None:
+        raise NotAnEvent(f"the third header is not {RECEIPT}, or has no value")
     texts = header.split(SEPARATOR)
     if len(texts) < _FIELD_COUNT:
         texts += [b""] * (_FIELD_COUNT - len(texts))

@@ -14,6 +14,8 @@ class Record(NamedTuple):
     headers: Headers
 
 
+_LENGTHS_BYTES: Final = 4
+"""Of the lengths of a header's name and value; where they take more, it is little of the whole."""
 _NEW: Final = tuple.__new__
 
 
@@ -23,8 +25,18 @@ def new_record(key: bytes | None, value: bytes | None, headers: Headers) -> Reco
 
 
 def sizes_bytes(records: Sequence[Record]) -> list[int]:
-    """Bytes of key, value and headers of each record, without the overhead of Kafka's format."""
-    header_sizes = [sum([len(name) + len(value) for name, value in record.headers]) for record in records]
+    """Bytes of key, value and headers of each record, without what Kafka's format adds once for a record."""
+    header_sizes = [
+        sum(
+            [
+                (len(name) if name.isascii() else len(name.encode("utf-8", "surrogatepass")))
+                + len(value)
+                + _LENGTHS_BYTES
+                for name, value in record.headers
+            ]
+        )
+        for record in records
+    ]
     return [
         len(record.key or b"") + len(record.value or b"") + header_size
         for record, header_size in zip(records, header_sizes)  # noqa: B905 - `strict` takes time here

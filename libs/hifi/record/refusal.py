@@ -26,4 +26,4 @@ def refusal_header(reason: str, detail: str) -> tuple[str, bytes]:
 def parse_refusal(header: bytes) -> SourceRefusal:
     """Read the value of the header."""
     reason, _, detail = header.partition(SEPARATOR)
-    return SourceRefusal(reason.decode(), detail.decode())
+    return SourceRefusal(reason.decode("utf-8", "replace"), detail.decode("utf-8", "replace"))

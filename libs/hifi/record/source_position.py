@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from hifi.record.headers import POSITION
-from hifi.record.packed_text import SEPARATOR
+from hifi.record.packed_text import SEPARATOR, is_number_up_to
 from hifi.runtime.errors import NotAnEvent
 
-MAX_POSITION_DIGITS: Final = 20
-"""Positions are not negative and have up to 64 bits."""
+LAST_POSITION: Final = b"18446744073709551615"
+"""The highest position: it is not negative and has up to 64 bits."""
 
 
 class SourcePosition(NamedTuple):
@@ -30,7 +30,7 @@ def position_header(run: bytes, position: int, source: bytes) -> tuple[str, byte
     return POSITION, b"%b;%d;%b" % (run, position, source)
 
 
-def source_position(headers: Sequence[tuple[str, bytes]]) -> SourcePosition | None:
+def source_position(headers: Sequence[tuple[str, bytes | None]]) -> SourcePosition | None:
     """Read the header; None: the event was not read from a source.
 
     Args:
@@ -41,7 +41,7 @@ def source_position(headers: Sequence[tuple[str, bytes]]) -> SourcePosition | No
     """
     if len(headers) < 3 or headers[2][0] != POSITION:
         return None
-    texts = headers[2][1].split(SEPARATOR, 2)  # the name of the source may have semicolons
-    if len(texts) < 3 or not texts[1].isdigit() or len(texts[1]) > MAX_POSITION_DIGITS:
+    texts = (headers[2][1] or b"").split(SEPARATOR, 2)  # the name of the source may have semicolons
+    if len(texts) < 3 or not is_number_up_to(texts[1], LAST_POSITION):
         raise NotAnEvent(f"the header {POSITION} is malformed")
     return SourcePosition(texts[0], int(texts[1]), texts[2])

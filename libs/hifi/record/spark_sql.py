@@ -8,16 +8,36 @@ which generated code covers. Evaluate it without ANSI mode, in which a place bey
 from collections.abc import Mapping
 from typing import Final
 
-from hifi.record.headers import HOP, IDENTITY, PIPE, POSITION, RECEIPT, SEQ
+from hifi.record.headers import ACCEPTED, HOP, IDENTITY, MINUTE, PIPE, POSITION, RECEIPT, SEQ
 from hifi.record.heartbeat import HEARTBEAT
 from hifi.record.hop import HOP_FIELDS, INDEX_AT
-from hifi.record.identity import EPOCH_DIGITS, FORMAT, IDENTITY_FIELDS, MAX_SEQUENCE_DIGITS, OPTIONAL_FIELDS
+from hifi.record.identity import (
+    EPOCH_DIGITS,
+    FORMAT,
+    IDENTITY_FIELDS,
+    LAST_ACCEPTED,
+    LAST_MINUTE,
+    MAX_SEQUENCE_DIGITS,
+    OPTIONAL_FIELDS,
+)
 from hifi.record.packed_text import MAX_DIGITS
 from hifi.record.receipt import RECEIPT_FIELDS
-from hifi.record.source_position import MAX_POSITION_DIGITS
+from hifi.record.source_position import LAST_POSITION
 
 HEADERS: Final = "array<struct<key string, value binary>>"
 """Type of a column of headers."""
+
+
+def _number_up_to(last: bytes) -> str:
+    """Regular expression of what `hifi.record.packed_text.is_number_up_to` takes."""
+    digits = last.decode()
+    lower_numbers = (
+        f"{digits[:index]}[0-{int(digit) - 1}][0-9]{{{len(digits) - index - 1}}}"
+        for index, digit in enumerate(digits)
+        if digit != "0"
+    )
+    return f"(?:[0-9]{{1,{len(digits) - 1}}}|{'|'.join(lower_numbers)}|{digits})"
+
 
 _TEXT: Final = "[\\x00-:<-\\x7F]"
 """Regular expression of a character of a field: ASCII but a semicolon."""
@@ -25,6 +45,8 @@ _REST: Final = "(?:;[\\x00-\\x7F]*)?"
 _NUMBER: Final = f"[0-9]{{1,{MAX_DIGITS}}}"
 _IDENTITY_FORMS: Final = dict.fromkeys(IDENTITY_FIELDS, _NUMBER) | {
     PIPE: f"{_TEXT}*",
+    ACCEPTED: _number_up_to(LAST_ACCEPTED),
+    MINUTE: _number_up_to(LAST_MINUTE),
     SEQ: f"{_TEXT}{{{EPOCH_DIGITS}}}:[0-9]{{1,{MAX_SEQUENCE_DIGITS}}}",
 }
 _ORIGIN_AND_NO_KIND: Final = f"(?:;{_TEXT}*(?:;{_REST})?)?"
@@ -37,7 +59,7 @@ _HEARTBEAT_FORM: Final = (
 )
 _INDEX_AND_STAMP: Final = f"(?:;(?:{_NUMBER})?(?:;(?:{_NUMBER})?{_REST})?)?"
 _HOP_FORM: Final = f"{_NUMBER}(?:;(?:{_NUMBER})?(?:;{_TEXT}*(?:;{_TEXT}*{_INDEX_AND_STAMP})?)?)?"
-_POSITION_FORM: Final = f"[^;]*;[0-9]{{1,{MAX_POSITION_DIGITS}}};[\\s\\S]*"
+_POSITION_FORM: Final = f"[^;]*;{_number_up_to(LAST_POSITION)};[\\s\\S]*"
 
 
 def literal(text: str) -> str:

@@ -18,6 +18,7 @@ import org.apache.spark.api.python.PythonUtils;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.catalyst.util.GenericArrayData;
 import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.classic.SparkSession;
@@ -60,13 +61,16 @@ public class RangeRows extends RDD {
      *
      * @param range a line for each partition: partition, first offset, offset after the last one, and whole numbers that
      *     each of its rows has after the record, with spaces between them; "-" is null.
+     * @param mostBytes of the rows; what has more gives an empty array.
      */
-    public static byte[] collect(Dataset query, String range) {
+    public static byte[] collect(Dataset query, String range, long mostBytes) {
         SparkContext context = query.sparkSession().sparkContext();
         context.setLocalProperty(RANGE, range);
         try {
             Object results = context.runJob(
-                query.queryExecution().toRdd(), new Pickled(query.schema()), ClassTag$.MODULE$.apply(byte[].class)
+                query.queryExecution().toRdd(),
+                new Pickled(query.schema(), mostBytes),
+                ClassTag$.MODULE$.apply(byte[].class)
             );
             return ((byte[][]) results)[0];
         } finally {
@@ -175,8 +179,10 @@ public class RangeRows extends RDD {
     /** Pickles rows in the task, as Python takes them. */
     public static class Pickled extends scala.runtime.AbstractFunction1 implements Serializable {
         private final DataType[] types;
+        private final long mostBytes;
 
-        public Pickled(StructType schema) {
+        public Pickled(StructType schema, long mostBytes) {
+            this.mostBytes = mostBytes;
             types = new DataType[schema.length()];
             for (int index = 0; index < types.length; index++) {
                 types[index] = schema.fields()[index].dataType();
@@ -186,8 +192,13 @@ public class RangeRows extends RDD {
         public Object apply(Object rows) {
             EvaluatePython$.MODULE$.registerPicklers();
             List all = new ArrayList();
+            long bytes = 0;
             for (scala.collection.Iterator each = (scala.collection.Iterator) rows; each.hasNext();) {
-                InternalRow row = (InternalRow) each.next();
+                UnsafeRow row = (UnsafeRow) each.next();
+                bytes += row.getSizeInBytes();
+                if (bytes > mostBytes) {
+                    return new byte[0];
+                }
                 Object[] values = new Object[types.length];
                 for (int index = 0; index < types.length; index++) {
                     values[index] = EvaluatePython$.MODULE$.toJava(row.get(index, types[index]), types[index], false);

@@ -2,6 +2,8 @@ package hifi;
 
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
+import org.antlr.v4.runtime.CharStreams;
+import org.antlr.v4.runtime.Token;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.*;
 import org.apache.spark.sql.catalyst.expressions.codegen.CodegenContext;
@@ -9,6 +11,8 @@ import org.apache.spark.sql.catalyst.expressions.codegen.ExprCode;
 import org.apache.spark.sql.catalyst.expressions.objects.Invoke;
 import org.apache.spark.sql.catalyst.expressions.objects.InvokeLike;
 import org.apache.spark.sql.catalyst.expressions.objects.StaticInvoke;
+import org.apache.spark.sql.catalyst.parser.SqlBaseLexer;
+import org.apache.spark.sql.catalyst.parser.UpperCaseCharStream;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.catalyst.util.ArrayData;
@@ -40,6 +44,13 @@ public class SqlBudget {
     private static final int LONGEST_NUMBER = 2000;
     private static final int LARGEST_SCALE = 400;
     private static final Pattern LONG_EXPONENT = Pattern.compile("[0-9.][eE][+-]?[0-9]{4}");
+    private static final Pattern LONG_NUMBER =
+        Pattern.compile("[0-9.]+[eE][+-]?[0-9]{4}|[0-9.]{" + (LARGEST_SCALE + 1) + "}");
+    private static final Pattern NESTED_TYPE = Pattern.compile("ARRAY|MAP|STRUCT");
+    private static final Pattern BEFORE_OPERAND =
+        Pattern.compile("CASE|WHEN|THEN|ELSE|AND|OR|NOT|IN|IS|LIKE|BETWEEN|[^\\w'\"`)\\]]+");
+    private static final int MOST_LEVELS = 200;
+    private static final int MOST_CASES = 10;
     private static final double COMPARISONS_PER_S = 1e9;
     private static final int TEXT_BYTES = 64;
     private static final int ENTRY_BYTES = 300;
@@ -1117,6 +1128,48 @@ public class SqlBudget {
             budget.stop();
             budget.release();
         }
+    }
+
+    /** What Spark's parser may need minutes or all memory for in the text of an expression; null: nothing. */
+    public static String refusal(String text) {
+        SqlBaseLexer lexer = new SqlBaseLexer(new UpperCaseCharStream(CharStreams.fromString(text)));
+        lexer.removeErrorListeners();
+        int levels = 0;
+        int types = 0;
+        int cases = 0;
+        String before = "(";
+        for (Token token = lexer.nextToken(); token.getType() != Token.EOF; token = lexer.nextToken()) {
+            if (token.getChannel() != Token.DEFAULT_CHANNEL) {
+                continue;
+            }
+            String word = token.getText().toUpperCase(java.util.Locale.ROOT);
+            if (word.equals("(") || word.equals("[")) {
+                levels++;
+            } else if (word.equals(")") || word.equals("]")) {
+                levels--;
+            } else if (word.equals("<") && NESTED_TYPE.matcher(before).matches()) {
+                types++;
+            } else if (word.equals("CASE")) {
+                cases++;
+            } else if (word.equals("END") && !BEFORE_OPERAND.matcher(before).matches()) {
+                cases--;
+            } else if (before.equals(")") && (word.equals("FILTER") || word.equals("OVER"))) {
+                return "aggregates and window functions need several events; an expression gets one";
+            } else if (LONG_NUMBER.matcher(word).lookingAt()) {
+                return "the number " + word.substring(0, Math.min(word.length(), 20))
+                    + " has an exponent of more than 3 digits, or more than " + LARGEST_SCALE + " digits; write a smaller one";
+            }
+            if (levels > MOST_LEVELS || types > MOST_LEVELS) {
+                return "it has more than " + MOST_LEVELS
+                    + " levels of parentheses, brackets or types; split it into several fields";
+            }
+            if (cases > MOST_CASES) {
+                return "it has CASE inside CASE on more than " + MOST_CASES + " levels, each of which doubles the time of Spark's"
+                    + " parser; write more WHEN in one CASE, use `if`, or split it into several fields";
+            }
+            before = word;
+        }
+        return null;
     }
 
     /** An optimized plan with bounded expressions, in which constants are evaluated. */

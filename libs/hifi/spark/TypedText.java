@@ -13,6 +13,10 @@ import scala.Option;
  * the last one as a time of the day on which it is read. Takes linear time. Compiled by Janino.
  */
 public class TypedText {
+    private static final long FIRST_DAY = -719162L;
+    private static final long LAST_DAY = 2932896L;
+    private static final long DAY_US = 86400000000L;
+
     /** The SQL function: its arguments are the text and the name of the type, a constant. */
     public static class Function extends scala.runtime.AbstractFunction1 {
         public Object apply(Object arguments) {
@@ -47,14 +51,24 @@ public class TypedText {
         }
     }
 
-    /** Days since 1970 of a date, such as `2026-07-01`, or of a time with its date. */
+    /** Days since 1970 of a date, such as `2026-07-01`, or of a time with its date, in the years 1 to 9999. */
     public static Integer dateOf(UTF8String text) {
-        return isDayOrTime(text) ? (Integer) valueOf(DateTimeUtils.stringToDate(text)) : null;
+        Integer day = isDayOrTime(text) ? (Integer) valueOf(DateTimeUtils.stringToDate(text)) : null;
+        return day != null && isKnownDay(day.longValue()) ? day : null;
     }
 
-    /** Microseconds since 1970 of a time with its date in RFC 3339, also without its offset, or of a date. */
+    /**
+     * Microseconds since 1970 of a time with its date in RFC 3339, also without its offset, or of a date, in the years 1
+     * to 9999 in UTC: Python and many readers of tables know no others.
+     */
     public static Long timestampOf(UTF8String text) {
-        return isDayOrTime(text) ? (Long) valueOf(DateTimeUtils.stringToTimestamp(text, java.time.ZoneOffset.UTC)) : null;
+        Long timeUs = isDayOrTime(text)
+            ? (Long) valueOf(DateTimeUtils.stringToTimestamp(text, java.time.ZoneOffset.UTC)) : null;
+        return timeUs != null && isKnownDay(Math.floorDiv(timeUs.longValue(), DAY_US)) ? timeUs : null;
+    }
+
+    private static boolean isKnownDay(long day) {
+        return day >= FIRST_DAY && day <= LAST_DAY;
     }
 
     private static Object valueOf(Option option) {

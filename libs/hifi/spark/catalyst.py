@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyspark.errors import AnalysisException, ParseException, PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.classic.column import Column as ClassicColumn
@@ -48,6 +48,20 @@ _HIDDEN: Final = re.compile(r"(, )?`hifi\.\w+`")
 
 class SqlProblem(HifiError):
     """Spark rejects a SQL text; the message is Spark's, in one line."""
+
+
+SQL_FAILURES: Final = (PySparkException, Py4JJavaError, RecursionError)
+"""What a SQL text may raise in Spark, and in Python where its tree is read. `problem_of` tells what it is."""
+
+
+def problem_of(error: Exception) -> SqlProblem:
+    """The problem of a SQL text that raised one of `SQL_FAILURES`."""
+    if isinstance(error, PySparkException):
+        return SqlProblem(one_line(error))
+    if isinstance(error, Py4JJavaError):
+        # Such as StackOverflowError, where an expression is nested too deeply.
+        return SqlProblem(f"Spark fails to analyse it: {error.java_exception.toString()}")
+    return SqlProblem("it is nested too deeply; split it into several fields")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +125,17 @@ class Catalyst:
         """Parse one expression to its unresolved nodes, each a dict with the node's `class`.
 
         Raises:
-            SqlProblem: the text is not one expression, or has a literal for which the parser reads the clock.
+            SqlProblem: the text is not one expression, has a number or a type that Spark cannot represent, is nested
+                more deeply than Spark can parse, or has a literal for which the parser reads the clock.
         """
         if CLOCK_LITERAL.search(text):
             raise SqlProblem(LITERAL_READS_CLOCK)
         try:
+            if (refusal := self._budget.refusal(text)) is not None:
+                raise SqlProblem(refusal)
             return json.loads(self._parser.parseExpression(text).toJSON())  # type: ignore[no-any-return]
-        except ParseException as error:
-            raise SqlProblem(one_line(error)) from None
+        except SQL_FAILURES as error:
+            raise problem_of(error) from None
 
     def analysed_classes(self, frame: DataFrame) -> set[str]:
         """Names of the classes in the analysed plan of a DataFrame: names and replacements are resolved in it."""
@@ -164,11 +181,8 @@ class Catalyst:
             exact_plan = self._exact_arithmetic.exact(frame._jdf.queryExecution().analyzed())  # noqa: SLF001
             optimized_plan = self._session.executePlan(exact_plan, self._all_commands).optimizedPlan()
             projections = self._projections(self._budget.bounded(optimized_plan, *self._limits))
-        except PySparkException as error:
-            raise SqlProblem(_HIDDEN.sub("", one_line(error)).replace("[, ", "[")) from None
-        except Py4JJavaError as error:
-            # Such as StackOverflowError, where an expression is nested too deeply.
-            raise SqlProblem(f"Spark fails to analyse it: {error.java_exception.toString()}") from None
+        except SQL_FAILURES as error:
+            raise SqlProblem(_HIDDEN.sub("", str(problem_of(error))).replace("[, ", "[")) from None
         row: JavaObject | None = None
         for projection in projections[:-1]:
             row = self._evaluated(self._row(projection), row)

@@ -9,7 +9,7 @@ from pyspark.sql.types import BooleanType, DataType, NullType, StringType, Struc
 
 from hifi.pipe.model import Pipe, SqlType, Trigger
 from hifi.spark import generator
-from hifi.spark.catalyst import Catalyst, SqlProblem, one_line
+from hifi.spark.catalyst import SQL_FAILURES, Catalyst, SqlProblem, one_line, problem_of
 from hifi.spark.restrictions import refused_nodes, violations
 
 YamlPath = tuple[str | int, ...]
@@ -142,8 +142,8 @@ def analyse_value(catalyst: Catalyst, scope: StructType, text: str) -> DataType:
     kind = analyse(catalyst, scope, text)
     try:
         catalyst.pipe_frame(StructType().add("x", kind)).select(F.to_json(F.struct("x")))
-    except PySparkException as error:
-        raise SqlProblem(f"its result cannot be written as JSON: {one_line(error)}") from None
+    except SQL_FAILURES as error:
+        raise SqlProblem(f"its result cannot be written as JSON: {problem_of(error)}") from None
     return kind
 
 
@@ -178,6 +178,8 @@ def analyse(catalyst: Catalyst, scope: StructType, text: str) -> DataType:
         catalyst.require_single_row(frame)
     except PySparkException as error:
         raise SqlProblem(_message(one_line(error), error, scope)) from None
+    except SQL_FAILURES as error:
+        raise problem_of(error) from None
     return frame.schema["result"].dataType
 
 

@@ -18,7 +18,7 @@ _MOST_DIGITS: Final = 20_000
 """Of a decimal that is written without an exponent; PostgreSQL's have 16,383 behind the point."""
 
 _NUMBER: Final = re.compile(
-    r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|inf(?:inity)?|nan)", re.ASCII | re.IGNORECASE
+    r"[+-]?(?:(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?|inf(?:inity)?|nan)", re.ASCII | re.IGNORECASE
 )
 """Texts that Spark reads as numbers, too: Python alone reads `1_000` and the digits of all scripts."""
 _DAY_AND_TIME: Final = re.compile(r"(\d{4}-\d\d-\d\d)[T ].*", re.ASCII | re.DOTALL)

@@ -49,16 +49,17 @@ class RangeQuery:
         self._query = query(frame.coalesce(1))._jdf  # noqa: SLF001
         self._serializer: Any = CPickleSerializer()
 
-    def rows(self, partitions: Iterable[Sequence[int | None]]) -> list[Sequence[Any]]:
-        """The rows of the query over a range.
+    def rows(self, partitions: Iterable[Sequence[int | None]], most_bytes: int) -> list[Sequence[Any]] | None:
+        """The rows of the query over a range; None: they have too many bytes.
 
         Args:
             partitions: of each partition its number, the first offset, the offset after the last one, and the values of
                 the further columns.
+            most_bytes: of the rows, which are in memory several times.
         """
         lines = (
             " ".join("-" if number is None else str(number) for number in numbers) for numbers in partitions
         )
-        pickled = self._java.collect(self._query, "\n".join(lines))
-        rows: list[Sequence[Any]] = self._serializer.loads(bytes(pickled))
+        pickled = bytes(self._java.collect(self._query, "\n".join(lines), most_bytes))
+        rows: list[Sequence[Any]] | None = self._serializer.loads(pickled) if pickled else None
         return rows

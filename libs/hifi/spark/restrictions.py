@@ -105,6 +105,12 @@ _QUANTIFIERS: Final = frozenset("*+?{%")
 _NUMBER: Final = re.compile(r"\d{1,30}")
 _LARGEST_CONSTANT: Final = 10_000
 """Largest number in a constant that Spark may evaluate while it analyses an expression, where nothing bounds it."""
+_MOST_LEVELS: Final = 200
+"""Levels of operators and calls. Spark's parser balances chains of `and` and `or`, but no others."""
+_TOO_DEEP: Final = (
+    f"operators and calls are nested in more than {_MOST_LEVELS} levels, as which each `||` or `+` of a chain counts;"
+    " use `concat` or an array function, or split it into several fields"
+)
 _CLOCK_WITHOUT_ARGUMENTS: Final = frozenset({"unix_timestamp", "to_unix_timestamp"})
 """Read the clock only when called without arguments."""
 READS_CLOCK: Final = (
@@ -166,7 +172,10 @@ def violations(nodes: Iterable[Mapping[str, Any]]) -> list[str]:
             problems += _function_problems(str(node["nameParts"]), int(node["num-children"]))
         elif kind not in _OPERATORS:
             problems.append(_NODE_REASONS.get(kind, f"{kind} is not allowed in an expression"))
-    return problems or list(dict.fromkeys(_costly_constants(_Node.read(iter(nodes)))))
+    if problems:
+        return problems
+    root = _Node.read(nodes)
+    return [_TOO_DEEP] if root is None else list(dict.fromkeys(_costly_constants(root)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,20 +187,31 @@ class _Node:
     children: "list[_Node]"
 
     @classmethod
-    def read(cls, nodes: Iterator[Mapping[str, Any]]) -> "_Node":
-        """The tree of nodes that stand in preorder."""
-        node = next(nodes)
-        name = class_name(node)
-        if name == "UnresolvedFunction":
-            name = str(node["nameParts"]).strip("[]").rpartition(",")[2].strip(' "`').lower()
-        text = str(node.get("value", node.get("nameParts", "")))
-        return cls(name, text, [cls.read(nodes) for _ in range(int(node["num-children"]))])
+    def read(cls, nodes: Iterable[Mapping[str, Any]]) -> "_Node | None":
+        """The tree of nodes that stand in preorder; None: it has more than `_MOST_LEVELS`."""
+        roots: list[_Node] = []
+        open_siblings = [(roots, 1)]
+        """The children read so far of each node above the next one, and how many it has in all."""
+        for node in nodes:
+            name = class_name(node)
+            if name == "UnresolvedFunction":
+                name = str(node["nameParts"]).strip("[]").rpartition(",")[2].strip(' "`').lower()
+            read_node = cls(name, str(node.get("value", node.get("nameParts", ""))), [])
+            while len(open_siblings[-1][0]) == open_siblings[-1][1]:
+                open_siblings.pop()
+            open_siblings[-1][0].append(read_node)
+            open_siblings.append((read_node.children, int(node["num-children"])))
+            if len(open_siblings) > _MOST_LEVELS:
+                return None
+        return roots[0]
 
     def nodes(self) -> "Iterator[_Node]":
-        """The node and those below it."""
-        yield self
-        for child in self.children:
-            yield from child.nodes()
+        """The node and those below it, in preorder."""
+        unread = [self]
+        while unread:
+            node = unread.pop()
+            yield node
+            unread += reversed(node.children)
 
     def is_constant(self) -> bool:
         """Whether it needs neither a field nor a variable of a lambda function around it."""

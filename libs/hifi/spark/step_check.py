@@ -24,7 +24,11 @@ def step_problems(catalyst: Catalyst, step: StepSource, *read_pipes: Pipe) -> It
     """
     for number, (step_input, read_pipe) in enumerate(zip(step.inputs, read_pipes, strict=True)):
         path: YamlPath = ("source", *step_input.path)
-        types = enriched_types(catalyst, read_pipe.enrich)
+        try:
+            types = enriched_types(catalyst, read_pipe.enrich)
+        except SqlProblem as problem:
+            yield path, f"the types of the fields of the pipe {read_pipe.pipe} are not known: {problem}"
+            continue
         scope = StructType()
         for name, kind in (types | {name: kind.value for name, kind in step.key.items()}).items():
             scope = scope.add(name, DataType.fromDDL(kind))

@@ -13,6 +13,8 @@ TYPED_TEXT: Final = "hifi_typed_text"
 def typed_text(text: str, kind: SqlType) -> str:
     """SQL of the value of a text; null where it does not fit. `5.0` and `1e3` are whole numbers, `5.5` is none.
 
+    Dates and times outside of the years 1 to 9999 in UTC fit no type.
+
     Args:
         text: SQL of the text.
         kind: declared type.
@@ -27,8 +29,14 @@ def typed_text(text: str, kind: SqlType) -> str:
 
 
 def stored_text(text: str, kind: SqlType) -> str:
-    """As `typed_text`, but a number that is too large for a double is null; the text `Infinity` is a double."""
+    """As `typed_text`, for columns of files.
+
+    A number that is too large for a double is null; the text `Infinity` is a double. Bytes of a text that are no UTF-8
+    become U+FFFD: no reader of the file could decode them.
+    """
     value = typed_text(text, kind)
+    if kind is SqlType.STRING:
+        return f"make_valid_utf8({value})"
     if kind is not SqlType.DOUBLE:
         return value
     return f"if(abs({value}) = double('Infinity') and {text} rlike '[0-9]', null, {value})"

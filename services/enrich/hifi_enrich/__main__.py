@@ -11,7 +11,7 @@ from hifi.pipe.registry import PipeRegistry
 from hifi.runtime.running import running
 from hifi.runtime.service import Service, run
 from hifi.spark.spark_session import scratch_folder
-from hifi_enrich.lookup.tables import LookupTables
+from hifi_enrich.lookup.tables import HEAP_SHARE, LookupTables
 from hifi_enrich.query.engine import SparkEngine
 from hifi_enrich.settings import EnrichSettings
 from hifi_enrich.supervision.supervisor import Supervisor
@@ -22,7 +22,9 @@ async def enrich(service: Service, settings: EnrichSettings) -> None:
     topics = settings.topics
     with scratch_folder(settings.enrich_temp) as scratch:
         registry = PipeRegistry(settings.kafka, topics, service.health, ("enrich",))
-        tables = LookupTables(scratch, service.health, settings.lookup_limits)
+        tables = LookupTables(
+            scratch, service.health, settings.lookup_limits, settings.driver_heap_bytes // HEAP_SHARE
+        )
         engine = SparkEngine(settings, topics, registry, tables, scratch)
         election = LeaderElection(settings, topics.group("enrich-leader"), topics.enrich_leader)
         supervisor = Supervisor(service, settings, topics, registry, engine, election, tables)

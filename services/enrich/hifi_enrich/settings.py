@@ -90,3 +90,9 @@ class EnrichSettings(ServiceSettings):
     def lookup_limits(self) -> ReadLimits:
         """What reading a lookup may take."""
         return ReadLimits(self.enrich_lookup_mb * 1024**2, self.enrich_lookup_s)
+
+    @property
+    def driver_heap_bytes(self) -> int:
+        """Heap of Spark's driver."""
+        number, unit = self.enrich_driver_memory[:-1], self.enrich_driver_memory[-1]
+        return int(number) * (1024**3 if unit == "g" else 1024**2)

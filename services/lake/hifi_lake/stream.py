@@ -5,6 +5,7 @@ The batches run in a thread of Spark's; the stream is reached through the event 
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import wait
 from typing import Any, Final, TypeVar
 
 from aiokafka import TopicPartition
@@ -19,23 +20,24 @@ from hifi.kafka.topics import Topics
 from hifi.pipe.limit_check import destination_refusals, require_none
 from hifi.pipe.limits import pipe_limits
 from hifi.pipe.model import ConnectorDestination
+from hifi.pipe.pipes_end import NOTHING_KNOWN, read_pipes_end
 from hifi.pipe.reader import reader
 from hifi.pipe.registry import PipeRegistry
-from hifi.record.fields import fields
-from hifi.record.headers import DESTINATION, SOURCE
-from hifi.record.identity import identity
-from hifi.record.receipt import parse_source
-from hifi.runtime.errors import Fenced, NotAnEvent, Retryable
+from hifi.runtime import log as service_log
+from hifi.runtime import metrics
+from hifi.runtime.clock import monotonic_s
+from hifi.runtime.errors import Fenced
 from hifi.runtime.health import Health
 from hifi_iceberg.declaration import LakeTable, lake_table
+from hifi_lake.recorded import RecordedDeliveries, TableName
 
 T = TypeVar("T")
-TableName = tuple[str, str]
-"""Pipe and destination."""
-Recorded = tuple[str, str, int, int]
-"""Pipe, destination, partition, and offset in `enriched` of a delivery that has a receipt."""
 _REVISION_TIMEOUT_S: Final = 30.0
 _CALL_TIMEOUT_S: Final = 120.0
+"""Time after which a call fails that makes no progress."""
+_POLL_S: Final = 1.0
+
+logger = service_log.get(__name__)
 
 
 class LakeStream:
@@ -73,6 +75,9 @@ class LakeStream:
         self._watermarks = watermarks
         self._loop = asyncio.get_running_loop()
         self._tables: dict[TableName, LakeTable] = {}
+        self._recorded = RecordedDeliveries()
+        self.pipes_end = NOTHING_KNOWN
+        """Tells which revisions were never published."""
 
     def names(self) -> set[TableName]:
         """Every table that a pipe in use declares, or declared since this instance started.
@@ -119,16 +124,21 @@ class LakeStream:
         self._loop.call_soon_threadsafe(self._watermarks.follow)
         return self._watermarks.settled_until(table.pipe, table.destination)
 
-    def require_offset(self, offset: int) -> None:
-        """Wait until the topic of the pipes has been read to an offset.
+    def has_revisions_to(self, offset: int) -> bool:
+        """Whether the topic of the pipes has been read to an offset, or is so within 30 s.
+
+        If not, `pipes_end` is asked for again.
 
         Raises:
-            Retryable: the offset does not arrive.
+            Fenced: another instance leads meanwhile.
+            TimeoutError, aiokafka.errors.KafkaError, OSError: Kafka does not answer.
         """
-        if offset > self._registry.offset and not self._call(
+        if offset <= self._registry.offset or self._call(
             self._registry.wait_for_offset(offset, _REVISION_TIMEOUT_S)
         ):
-            raise Retryable(f"offset {offset} of the topic pipes has not arrived")
+            return True
+        self.pipes_end = self._call(read_pipes_end(self._bootstrap, self._client_id, self._topics))
+        return False
 
     def require_leadership(self) -> None:
         """Raise Fenced unless this instance leads."""
@@ -139,13 +149,19 @@ class LakeStream:
         """Partition to the end offset of `receipts`."""
         return self._call(self._receipts_end())
 
-    def recorded(self, floors: Mapping[int, int]) -> list[Recorded]:
-        """The deliveries of tables that have a receipt.
+    def recorded(self, start: Mapping[int, int], floors: Mapping[int, int]) -> RecordedDeliveries:
+        """The deliveries of tables that have a receipt. Takes as long as there are receipts that were not read yet.
 
         Args:
+            start: partition to the offset in `enriched` before which deliveries are of no interest.
             floors: partition to the offset in `receipts` from which on to read; default: all.
+
+        Raises:
+            Fenced: another instance leads meanwhile.
+            TimeoutError, aiokafka.errors.KafkaError, OSError: no records come; the next call goes on there.
         """
-        return self._call(self._read_recorded(floors))
+        self._call(self._read_recorded(start, floors), lambda: self._recorded.read_count)
+        return self._recorded
 
     def commit(
         self, offsets: GroupOffsets, end_offsets: Mapping[int, int], metadata: Mapping[int, str]
@@ -163,23 +179,27 @@ class LakeStream:
             end_offsets = await consumer.end_offsets(self._receipt_partitions())
         return {topic_partition.partition: offset for topic_partition, offset in end_offsets.items()}
 
-    async def _read_recorded(self, floors: Mapping[int, int]) -> list[Recorded]:
-        recorded_deliveries: list[Recorded] = []
-        table_names = self.names()
+    async def _read_recorded(self, start: Mapping[int, int], floors: Mapping[int, int]) -> None:
+        topic = self._topics.receipts
+        self._recorded.want(self.names(), start)
         async with topic_consumer(self._bootstrap, self._client_id) as consumer:
             existing_ranges = await offset_ranges(consumer, self._receipt_partitions())
+            unread_ranges = self._recorded.unread(
+                {partition.partition: offsets for partition, offsets in existing_ranges.items()}, floors
+            )
             ranges = {
-                topic_partition: range(
-                    max(existing_range.start, floors.get(topic_partition.partition, 0)), existing_range.stop
-                )
-                for topic_partition, existing_range in existing_ranges.items()
+                TopicPartition(topic, partition): offsets for partition, offsets in unread_ranges.items()
             }
             async for records in read_ranges(consumer, ranges):
-                receipts = (_recorded_delivery(record) for record in records)
-                recorded_deliveries += [
-                    receipt for receipt in receipts if receipt is not None and receipt[:2] in table_names
-                ]
-        return recorded_deliveries
+                for record, error in self._recorded.add(records):
+                    metrics.UNREADABLE_RECORDS.labels(topic).inc()
+                    logger.error(
+                        "record-unreadable",
+                        topic=topic,
+                        partition=record.partition,
+                        offset=record.offset,
+                        error=error,
+                    )
 
     def _receipt_partitions(self) -> list[TopicPartition]:
         return [
@@ -187,18 +207,26 @@ class LakeStream:
             for partition in range(self._registry.partitions or 1)
         ]
 
-    def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(_CALL_TIMEOUT_S)
+    def _call(self, coroutine: Coroutine[Any, Any, T], progress: Callable[[], int] = lambda: 0) -> T:
+        """Run a coroutine on the event loop.
 
+        Args:
+            coroutine: to run; cancelled if this method raises.
+            progress: returns a number that changes as long as the coroutine makes progress.
 
-def _recorded_delivery(record: Any) -> Recorded | None:
-    """The delivery of a receipt; None: it is for no delivery of a record of `enriched`."""
-    try:
-        pipe = identity(record.headers).pipe
-    except NotAnEvent:
-        return None
-    header_fields = fields(record.headers)
-    source = parse_source(header_fields.get(SOURCE, b""))
-    if source is None or source[0] != b"enriched":
-        return None
-    return pipe, header_fields.get(DESTINATION, b"").decode(), record.partition, source[1]
+        Raises:
+            Fenced: another instance leads meanwhile.
+            TimeoutError: it has made no progress for `_CALL_TIMEOUT_S`.
+        """
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        seen, since_s = progress(), monotonic_s()
+        try:
+            while not wait([future], _POLL_S).done:
+                self.require_leadership()
+                if progress() != seen:
+                    seen, since_s = progress(), monotonic_s()
+                elif monotonic_s() - since_s > _CALL_TIMEOUT_S:
+                    raise TimeoutError(f"Kafka has not answered for {_CALL_TIMEOUT_S:.0f} s")
+            return future.result()
+        finally:
+            future.cancel()

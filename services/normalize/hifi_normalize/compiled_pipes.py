@@ -144,6 +144,14 @@ class CompiledPipes:
         except Misconfigured as error:
             self._keep_usable(pipe_revision, error)
             return
+        except Exception as error:
+            logger.exception("pipe-not-compiled", pipe=key, offset=offset)
+            detail = (
+                f"normalize failed on its declaration ({type(error).__name__}); see its log for the cause"
+            )
+            has_masks = bool(pipe_revision.pipe.normalize.mask)
+            self._keep_usable(pipe_revision, MaskUnavailable(detail) if has_masks else Misconfigured(detail))
+            return
         self._usable[key] = _UsableRevision(pipe_revision, program)
         self._broken.pop(key, None)
         self._unmasked.discard(key)

@@ -10,17 +10,19 @@ from functools import partial
 from typing import Final
 
 from aiokafka import ConsumerRecord
+from aiokafka.errors import KafkaError
 
 from hifi.delivery.dead_letters.record import dead_letter
 from hifi.kafka.consumer import AssignedPartition, Batch
-from hifi.kafka.producer import Producer
-from hifi.kafka.topics import Topics
+from hifi.kafka.producer import Producer, is_sendable
+from hifi.kafka.topics import MAX_RECORD_BYTES, Topics
 from hifi.pipe.mask import MASK_UNAVAILABLE
 from hifi.pipe.normalize.program import NormalizeProgram
+from hifi.pipe.pipes_end import NOTHING_KNOWN, never_published, read_pipes_end
 from hifi.pipe.registry import PipeRegistry
 from hifi.pipe.revision import PIPE_UNREADABLE
 from hifi.record.event_time import event_time_us
-from hifi.record.fields import with_fields
+from hifi.record.fields import check_values, with_fields
 from hifi.record.headers import (
     CONTENT_TYPE,
     FIRST,
@@ -67,6 +69,12 @@ _REFUSED_AT: Final = 3
 _UNMASKED_AT: Final = 2
 """Index of the header `hifi_unmasked`."""
 _REVISION_POLL_S: Final = 0.5
+_END_POLL_S: Final = 5.0
+"""Time between questions for the end of the topic `pipes`, and for an answer."""
+_LARGE_BYTES: Final = 1024 * 1024
+"""Data up to this fits into a record with all attributes that an event may have."""
+_ROUND_BYTES: Final = 16 * 1024 * 1024
+"""Data of outputs after which they are written before more is made."""
 _NO_ANSWERS: Final[Mapping[int, FunctionAnswer]] = {}
 _NO_PROGRAM: Final = NormalizeProgram(())
 
@@ -80,6 +88,30 @@ class _Outputs:
     normalized: list[Record] = field(default_factory=list)
     dead_letters: list[Record] = field(default_factory=list)
     receipts: list[Record] = field(default_factory=list)
+    data_bytes: int = 0
+    """Of `normalized`: a pipe may make much of little."""
+
+    @property
+    def full(self) -> bool:
+        """Whether they are to be written before more are added."""
+        return self.data_bytes > _ROUND_BYTES
+
+    def add_normalized(self, record: Record) -> None:
+        """Add a record for `normalized`.
+
+        Raises:
+            Rejected: `too-large`.
+        """
+        if record.value is not None:
+            size_bytes = len(record.value)
+            if size_bytes > _LARGE_BYTES and not is_sendable(record):
+                raise Rejected(
+                    "too-large",
+                    f"the data that the pipe makes of the event has {size_bytes:,} bytes; with its attributes, a record"
+                    f" may have less than {MAX_RECORD_BYTES:,}: let `normalize` of the pipe make less of it",
+                )
+            self.data_bytes += size_bytes
+        self.normalized.append(record)
 
     def by_topic(self, topics: Topics) -> list[tuple[str, list[Record]]]:
         """The topics that get records, with their records."""
@@ -118,6 +150,9 @@ class Normalizer:
         self._pipe_wait_s = pipe_wait_s
         self._reusing_ids: set[str] = set()
         """Pipes whose senders reuse ids; logged once."""
+        self._failing: set[tuple[str, str]] = set()
+        """Pipes and the errors of the code on their events; logged once."""
+        self._pipes_end = NOTHING_KNOWN
 
     def step(self, assigned: AssignedPartition, batch: Batch) -> Awaitable[None] | None:
         """Normalize a batch, and complete its records once their outputs are acknowledged. Implements `BatchHandler`.
@@ -151,17 +186,19 @@ class Normalizer:
         await assigned.outputs_acknowledged()  # those of earlier batches: offsets are completed in order
         answers: dict[int, FunctionAnswer] = {}
         while True:
-            if index < len(batch):
+            if index < len(batch) and not outputs.full:
                 index = self._normalize(fingerprints, watermarks, batch, index, outputs, fetched_us, answers)
             await self._write(assigned, outputs)
             if index:
                 self._cache.complete_through(assigned, fingerprints, batch[index - 1].offset)
             if index == len(batch):
                 return
-            outputs = _Outputs()
+            was_full, outputs = outputs.full, _Outputs()
+            if was_full:
+                continue
             event = identity(batch[index].headers)
             if event.revision_offset > self._registry.offset:
-                await self._wait_for_revision(assigned, event.revision_offset)
+                await self._wait_for_revision(assigned, event.revision_offset, batch[index].timestamp)
             elif event.pipe in watermarks.unsure:
                 await self._stamps.until_sure(assigned)
             else:
@@ -190,7 +227,8 @@ class Normalizer:
 
         Returns:
             The index of the record for which the registry is behind, a decision about stamps is not kept yet or a
-            function must be called; without such a record, the length of the batch.
+            function must be called, or before which `outputs` are full; without such a record, the length of the
+            batch.
         """
         watermarks.go_to(batch[start].offset)
         stamps_pipes, stamped_s = watermarks.in_use, monotonic_s()
@@ -198,9 +236,10 @@ class Normalizer:
             record = batch[index]
             headers = record.headers
             try:
+                check_values(headers)
                 event = identity(headers)
                 hop_header(headers)
-                if event.revision_offset > self._registry.offset or (
+                if (event.revision_offset > self._registry.offset and self._can_arrive(record, event)) or (
                     stamps_pipes and event.pipe in watermarks.unsure
                 ):
                     watermarks.next_offset = record.offset
@@ -215,24 +254,54 @@ class Normalizer:
                     record, event, reuses_id=fingerprints.reused_id_offset == record.offset
                 )
                 headers = record.headers
-                if len(headers) > _REFUSED_AT and headers[_REFUSED_AT][0] == REFUSED:
-                    raise Rejected(*parse_refusal(headers[_REFUSED_AT][1]))
-                program, key, value = self._pipes.get(event.pipe, event.revision), record.key, record.value
-                if program.function is not None:
-                    if record.offset not in answers:
-                        watermarks.next_offset = record.offset + 1  # it is stamped, and will be again
-                        return index
-                    value = answers[record.offset].finish()
-                elif program.steps:
-                    value = program.run(value, _header(record, CONTENT_TYPE))
-                if program.mask_key is not None:
-                    key = program.mask_key(key)
+                key_and_value = self._key_and_value(record, event, answers)
+                if key_and_value is None:
+                    watermarks.next_offset = record.offset + 1  # it is stamped, and will be again
+                    return index
+                key, value = key_and_value
                 hop = write_stamped_hop(fetched_us, record.offset, stamp_ms)
-                outputs.normalized.append(Record(key, value, [headers[0], hop, *headers[_PACKED:]]))
+                outputs.add_normalized(Record(key, value, [headers[0], hop, *headers[_PACKED:]]))
+                if outputs.full:
+                    watermarks.next_offset = record.offset + 1
+                    return index + 1
             except Rejected as rejection:
                 outputs.dead_letters.append(_dead_letter(record, rejection, fetched_us))
+            except MemoryError:
+                raise
+            except Exception as error:  # noqa: BLE001 - this is pure: it would fail again, for this event only
+                outputs.dead_letters.append(_dead_letter(record, self._failure(record, error), fetched_us))
         watermarks.next_offset = batch[-1].offset + 1
         return len(batch)
+
+    def _can_arrive(self, record: ConsumerRecord, event: Identity) -> bool:
+        """True: the revision of an event may still arrive.
+
+        Raises:
+            Rejected: `pipe-unreadable`, it was never published.
+        """
+        if self._pipes_end.excludes(event.revision_offset, record.timestamp):
+            raise Rejected(PIPE_UNREADABLE, never_published(event.revision_offset, self._pipes_end))
+        return True
+
+    def _key_and_value(
+        self, record: ConsumerRecord, event: Identity, answers: Mapping[int, FunctionAnswer]
+    ) -> tuple[bytes | None, bytes | None] | None:
+        """The key and the value of the record on `normalized`; None: the function must be called first.
+
+        Raises:
+            Rejected: the event is a dead letter.
+        """
+        headers, value = record.headers, record.value
+        if len(headers) > _REFUSED_AT and headers[_REFUSED_AT][0] == REFUSED:
+            raise Rejected(*parse_refusal(headers[_REFUSED_AT][1]))
+        program = self._pipes.get(event.pipe, event.revision)
+        if program.function is not None:
+            if record.offset not in answers:
+                return None
+            value = answers[record.offset].finish()
+        elif program.steps:
+            value = program.run(value, _header(record, CONTENT_TYPE))
+        return (record.key if program.mask_key is None else program.mask_key(record.key)), value
 
     async def _call_functions(self, batch: Batch, start: int) -> dict[int, FunctionAnswer]:
         """Call the functions of the pipes of the records from `start` on; return the answers by offset."""
@@ -240,6 +309,7 @@ class Normalizer:
         answers: dict[int, FunctionAnswer] = {}
         for record in batch[start:]:
             try:
+                check_values(record.headers)
                 event = identity(record.headers)
                 if event.revision_offset > self._registry.offset:
                     break
@@ -251,17 +321,39 @@ class Normalizer:
                     calls.setdefault(function, []).append(FunctionCall(record.offset, program, data))
             except Rejected as rejection:
                 answers[record.offset] = FunctionAnswer(_NO_PROGRAM, rejection)
+            except MemoryError:
+                raise
+            except Exception as error:  # noqa: BLE001 - as in `_normalize`
+                answers[record.offset] = FunctionAnswer(_NO_PROGRAM, self._failure(record, error))
         return answers | await call_all(self._runner, calls)
 
     async def poisoned(self, assigned: AssignedPartition, record: ConsumerRecord, error: Exception) -> None:
         """Write a dead letter for a record on which `step` failed repeatedly."""
-        rejection = Rejected(
-            "normalize-failed",
-            f"normalize failed on this event ({type(error).__name__}); see its log for the cause",
-        )
+        rejection = self._failure(record, error)
         await self._write(assigned, _Outputs(dead_letters=[_dead_letter(record, rejection, now_us())]))
         self._stamps.of(assigned).go_to(record.offset + 1)
         assigned.complete(record.offset)
+
+    def _failure(self, record: ConsumerRecord, error: Exception) -> Rejected:
+        """The reason of the dead letter of an event on which the code failed, logged once a pipe and kind of error."""
+        error_name = type(error).__name__
+        try:
+            pipe = identity(record.headers).pipe
+        except Exception:  # noqa: BLE001 - what failed may be this
+            pipe = ""
+        if (pipe, error_name) not in self._failing:
+            self._failing.add((pipe, error_name))
+            logger.error(
+                "normalize-failed",
+                pipe=pipe,
+                partition=record.partition,
+                offset=record.offset,
+                error=error_name,
+                exc_info=error,
+            )
+        return Rejected(
+            "normalize-failed", f"normalize failed on this event ({error_name}); see its log for the cause"
+        )
 
     def _first_copy(
         self,
@@ -331,25 +423,51 @@ class Normalizer:
         else:
             await asyncio.gather(*writes)
 
-    async def _wait_for_revision(self, assigned: AssignedPartition, offset: int) -> None:
-        """Wait until the registry has read an offset; other partitions continue meanwhile."""
-        waited_s = 0.0
+    async def _wait_for_revision(self, assigned: AssignedPartition, offset: int, existed_ms: int) -> None:
+        """Wait until the registry has read an offset, or it was never published; other partitions continue meanwhile.
+
+        Args:
+            assigned: the partition.
+            offset: in the topic `pipes`.
+            existed_ms: append time of the event that names it, milliseconds since 1970 UTC.
+        """
+        started_s, asked_s = monotonic_s(), 0.0
         subject = f"{assigned.topic}[{assigned.partition}]"
         while not await self._registry.wait_for_offset(offset, _REVISION_POLL_S):
             if assigned.revoked.is_set():
                 self._health.warn(subject, None)
                 assigned.abandon()
                 raise Fenced(f"{subject} was revoked while it waited for offset {offset} of the topic pipes")
-            previous_wait_s, waited_s = waited_s, waited_s + _REVISION_POLL_S
-            if previous_wait_s < self._pipe_wait_s <= waited_s:
-                read_offset = self._registry.offset
+            if monotonic_s() < max(started_s + self._pipe_wait_s, asked_s + _END_POLL_S):
+                continue
+            read_offset = self._registry.offset
+            if not asked_s:
                 logger.error(
                     "pipe-revision-missing", partition=assigned.partition, offset=offset, read_to=read_offset
                 )
-                self._health.warn(
-                    subject, f"waits for offset {offset} of the topic pipes; it has read to {read_offset}"
+            self._health.warn(
+                subject, f"waits for offset {offset} of the topic pipes; it has read to {read_offset}"
+            )
+            asked_s = monotonic_s()
+            await self._ask_for_pipes_end()
+            if self._pipes_end.excludes(offset, existed_ms):
+                logger.error(
+                    "pipe-revision-never-published",
+                    partition=assigned.partition,
+                    offset=offset,
+                    end=self._pipes_end.offset,
                 )
+                break
         self._health.warn(subject, None)
+
+    async def _ask_for_pipes_end(self) -> None:
+        try:
+            async with asyncio.timeout(_END_POLL_S):
+                self._pipes_end = await read_pipes_end(
+                    self._producer.bootstrap, self._health.instance, self._topics
+                )
+        except (KafkaError, OSError) as error:
+            logger.warning("pipes-end-unreadable", error=repr(error))
 
 
 def _stamp(
@@ -386,7 +504,7 @@ def _dead_letter(record: ConsumerRecord, rejection: Rejected, fetched_us: int) -
     key, value, headers = record.key, record.value, record.headers
     if rejection.reason in (MASK_UNAVAILABLE, PIPE_UNREADABLE):
         key, value, headers = None, None, with_fields(headers, {RAW: b"%d" % record.offset})
-    return dead_letter(key, value, headers, SERVICE, rejection, fetched_us)
+    return dead_letter(key, value, headers, SERVICE, rejection, fetched_us, record.offset)
 
 
 def _header(record: ConsumerRecord, header_name: str) -> bytes | None:

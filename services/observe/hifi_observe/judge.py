@@ -57,23 +57,25 @@ class StreamJudge:
     def run(self, tasks: asyncio.TaskGroup) -> None:
         """Start the tasks that judge and notify; call it once the published minutes have been read."""
         settings, partitions = self._settings, self._stream.publisher.partitions
+        health = self._stream.health
         dead_letters = DeadLetterReader(
             settings, settings.topics, partitions, WINDOW_S, self._alarms.refused.add
         )
-        tasks.create_task(self._alarms.follow_destinations())
+        tasks.create_task(reconnect("destinations", self._alarms.follow_destinations, health))
         sources = [self._drifted_fields, self._lookups, self._certificates]
-        tasks.create_task(self._alarms.run(self.stability.judge, sources))
-        tasks.create_task(self._alarms.tell_owners())
-        tasks.create_task(self.notifier.post())
-        tasks.create_task(reconnect("dead-letters", dead_letters.run))
+        raise_alarms = partial(self._alarms.run, self.stability.judge, sources)
+        tasks.create_task(reconnect("alarms", raise_alarms, health))
+        tasks.create_task(reconnect("owners", self._alarms.tell_owners, health))
+        tasks.create_task(reconnect("webhook", self.notifier.post, health))
+        tasks.create_task(reconnect("dead-letters", dead_letters.run, health))
         for bootstrap, topic in self._certificate_topics():
             follow = partial(
                 follow_certificates, bootstrap, settings.instance, topic, self._certificate_reports
             )
-            tasks.create_task(reconnect("certificates", follow))
+            tasks.create_task(reconnect("certificates", follow, health))
         if self.stability.reporter is not None:
-            tasks.create_task(reconnect("verdicts", self.stability.reporter.report))
-            tasks.create_task(reconnect("actions", self.stability.reporter.follow_actions))
+            tasks.create_task(reconnect("verdicts", self.stability.reporter.report, health))
+            tasks.create_task(reconnect("actions", self.stability.reporter.follow_actions, health))
 
     def _certificate_topics(self) -> list[tuple[str, str]]:
         """Kafka and name of each topic with reports: of the services, and of the front of two colours."""

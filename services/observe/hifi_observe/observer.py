@@ -1,6 +1,7 @@
 """One instance of observe: the stream that it reads, its judgement, and the answers of its API and console."""
 
 import asyncio
+from functools import partial
 
 from starlette.applications import Starlette
 
@@ -46,6 +47,7 @@ class Observer:
 
     def __init__(self, settings: ObserveSettings, health: Health) -> None:
         self._settings = settings
+        self._health = health
         self.stopping = asyncio.Event()
         notifier = AlarmNotifier(settings)
         self.stream = ObservedStream(settings, health, notifier.read)
@@ -105,7 +107,7 @@ class Observer:
     async def run(self) -> None:
         """Run all tasks until cancelled. Alarms and merging start once the published minutes have been read."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(reconnect("key-usage", self._key_usage.run))
+            tasks.create_task(reconnect("key-usage", self._key_usage.run, self._health))
             await self.stream.load(tasks)
             self.stream.run(tasks, lambda: self._colours.exist, self.lookups)
             self.judge.run(tasks)
@@ -114,11 +116,13 @@ class Observer:
 
     def _run_colours(self, tasks: asyncio.TaskGroup) -> None:
         partitions, keep_minutes = self.stream.partitions, int(self._settings.observe_keep_h * 60)
-        publish = self._colours.publish_front(self.stream.publisher, lambda: partitions.numbers, keep_minutes)
-        tasks.create_task(reconnect("colours", self._colours.follow))
-        tasks.create_task(self._colours.front.run())
-        tasks.create_task(publish)
-        stream = self.stream
+        stream, health = self.stream, self._health
+        publish = partial(
+            self._colours.publish_front, stream.publisher, lambda: partitions.numbers, keep_minutes
+        )
+        tasks.create_task(reconnect("colours", self._colours.follow, health))
+        tasks.create_task(reconnect("front", self._colours.front.run, health))
+        tasks.create_task(reconnect("refusals", publish, health))
         history = HistoryPublication(
             self._settings,
             self._colours,
@@ -128,7 +132,7 @@ class Observer:
             partitions,
             stream.publisher,
         )
-        tasks.create_task(reconnect("history", history.run))
+        tasks.create_task(reconnect("history", history.run, health))
 
     async def stop(self) -> None:
         """Flush and disconnect."""

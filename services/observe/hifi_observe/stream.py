@@ -3,6 +3,7 @@
 import asyncio
 import secrets
 from collections.abc import Callable
+from functools import partial
 
 from hifi.kafka.producer import Producer
 from hifi.pipe.registry import PipeRegistry
@@ -43,6 +44,7 @@ class ObservedStream:
         alarms: Callable[[bytes | None, bytes | None], None],
     ) -> None:
         self._settings = settings
+        self.health = health
         topics = settings.topics
         self.registry = PipeRegistry(settings.kafka, topics, health)
         self.store = MinuteStore()
@@ -65,7 +67,7 @@ class ObservedStream:
     async def load(self, tasks: asyncio.TaskGroup) -> None:
         """Follow what is published, and return once everything published so far has been read."""
         partitions = self.publisher.partitions
-        tasks.create_task(reconnect("follower", lambda: self.follower.run(partitions)))
+        tasks.create_task(reconnect("follower", lambda: self.follower.run(partitions), self.health))
         await self.follower.loaded.wait()
 
     def run(self, tasks: asyncio.TaskGroup, keep_lags: Callable[[], bool], slots: LookupSlots) -> None:
@@ -76,7 +78,7 @@ class ObservedStream:
             keep_lags: see `MinuteMerger`.
             slots: of look-ups in Kafka.
         """
-        settings = self._settings
+        settings, health = self._settings, self.health
         merger = MinuteMerger(
             self.store,
             self.publisher.partitions,
@@ -92,23 +94,25 @@ class ObservedStream:
         watermarks = WatermarkPublication(
             self.watermarks, self.store, self.pipes, self.partitions, self.publisher, chains
         )
-        tasks.create_task(watermarks.run(settings.observe_watermark_interval_s))
-        chain_reader = ChainReader(settings, settings.topics, chains, watermarks.owns, self.watermarks.clock)
-        tasks.create_task(reconnect("chains", chain_reader.run))
-        steps = StepAccounting(settings, self.pipes, self.partitions, self.store)
-        tasks.create_task(reconnect("steps", steps.run))
-        figures = FiguresPublication(self.pipes, self.partitions, self.publisher, steps.published)
-        tasks.create_task(reconnect("reader", self.partitions.run))
         tasks.create_task(
-            publish_minutes(
-                merger,
-                self.store,
-                self.pipes,
-                self.partitions,
-                self.publisher,
-                settings.observe_amend_interval_s,
-            )
+            reconnect("watermarks", lambda: watermarks.run(settings.observe_watermark_interval_s), health)
         )
+        chain_reader = ChainReader(settings, settings.topics, chains, watermarks.owns, self.watermarks.clock)
+        tasks.create_task(reconnect("chains", chain_reader.run, health))
+        steps = StepAccounting(settings, self.pipes, self.partitions, self.store)
+        tasks.create_task(reconnect("steps", steps.run, health))
+        figures = FiguresPublication(self.pipes, self.partitions, self.publisher, steps.published)
+        tasks.create_task(reconnect("reader", self.partitions.run, health))
+        publish = partial(
+            publish_minutes,
+            merger,
+            self.store,
+            self.pipes,
+            self.partitions,
+            self.publisher,
+            settings.observe_amend_interval_s,
+        )
+        tasks.create_task(reconnect("minutes", publish, health))
         id_names = IdNames(
             settings,
             self.store,
@@ -117,9 +121,9 @@ class ObservedStream:
             slots,
             lambda pipes: merger.owned(pipes, self.partitions.numbers),
         )
-        tasks.create_task(reconnect("ids", id_names.run))
-        tasks.create_task(figures.run(settings.observe_live_interval_s))
-        tasks.create_task(self.live.sample(self.pipes.names))
+        tasks.create_task(reconnect("ids", id_names.run, health))
+        tasks.create_task(reconnect("figures", lambda: figures.run(settings.observe_live_interval_s), health))
+        tasks.create_task(reconnect("samples", lambda: self.live.sample(self.pipes.names), health))
 
     async def stop(self) -> None:
         """Flush and disconnect."""

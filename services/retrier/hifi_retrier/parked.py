@@ -39,6 +39,7 @@ from hifi.record.record import Record
 from hifi.runtime import log
 from hifi.runtime.clock import MICROSECONDS, monotonic_s, now_us
 from hifi.runtime.errors import Fenced, NotAnEvent, Rejected
+from hifi_retrier.sendable import sendable
 
 CHUNK: Final = 200
 """Deliveries that are brought back before egest must have committed past them."""
@@ -111,30 +112,34 @@ class ParkedDeliveries:
             assigned.abandon()
             return
         fetched_us = now_us()
-        position_records: list[Record] = []
+        new_offsets: dict[DestinationName, int] = {}
         resumed_records: list[Record] = []
         dead_letters: list[Record] = []
         for record in batch:
             try:
                 name = _name(record)
-            except NotAnEvent as rejection:
+                if (
+                    name not in parked_partition.first_offsets
+                    and self._destinations.states.get(name).state is DestinationState.ACTIVE
+                ):
+                    resumed_records.append(_resumed(record, fetched_us))
+                elif name not in parked_partition.first_offsets:
+                    new_offsets.setdefault(name, record.offset)
+                parked_partition.newest_s[name] = monotonic_s()
+            except Rejected as rejection:
                 dead_letters.append(_dead_letter(record, rejection, fetched_us))
-                continue
-            parked_partition.newest_s[name] = monotonic_s()
-            if name in parked_partition.first_offsets:
-                continue
-            if self._destinations.states.get(name).state is DestinationState.ACTIVE:
-                resumed_records.append(_resumed(record, fetched_us))
-            else:
-                parked_partition.first_offsets[name] = record.offset
-                position_records.append(position_record(name, assigned.partition, record.offset))
+        # No await up to here: `_advance` must see the same.
         parked_partition.handled_end = batch[-1].offset + 1
         await self._write(
             assigned.partition,
             resumed_records=resumed_records,
             dead_letters=dead_letters,
-            position_records=position_records,
+            position_records=[
+                position_record(name, assigned.partition, offset) for name, offset in new_offsets.items()
+            ],
         )
+        # Not before the positions are written: the repetition of a batch would leave them out.
+        parked_partition.first_offsets |= new_offsets
         assigned.complete_through(batch[-1].offset)
 
     async def run(self, assigned: Mapping[TopicPartition, AssignedPartition]) -> None:
@@ -260,6 +265,8 @@ class ParkedDeliveries:
                 await self._advance(parked_partition, name, next_offset)
         except (Fenced, KafkaError, OSError) as error:
             logger.warning("expiry-interrupted", partition=partition, error=repr(error), **name._asdict())
+        except Exception:
+            logger.exception("expiry-failed", partition=partition, **name._asdict())
         if expired_count:
             logger.warning("parked-expired", partition=partition, deliveries=expired_count, **name._asdict())
 
@@ -309,9 +316,8 @@ class ParkedDeliveries:
                         partition, dead_letters=[_expired(record, fetched_us) for record in deliveries]
                     )
                 else:
-                    await self._write(
-                        partition, resumed_records=[_resumed(record, fetched_us) for record in deliveries]
-                    )
+                    resumed_records, dead_letters = _brought_back(deliveries, fetched_us)
+                    await self._write(partition, resumed_records=resumed_records, dead_letters=dead_letters)
                 moved_count += len(deliveries)
                 parked_partition.assigned.ensure_active()
                 await self._advance(parked_partition, name, next_offset)
@@ -325,6 +331,9 @@ class ParkedDeliveries:
                         )  # it is parked again: egest does not know the state yet
         except (Fenced, KafkaError, OSError) as error:
             logger.warning("drain-interrupted", partition=partition, error=repr(error), **name._asdict())
+            await asyncio.sleep(_CHECK_S)
+        except Exception:
+            logger.exception("drain-failed", partition=partition, **name._asdict())
             await asyncio.sleep(_CHECK_S)
         if moved_count:
             logger.info(
@@ -432,8 +441,24 @@ def _name(record: ConsumerRecord) -> DestinationName:
     return DestinationName(identity(record.headers).pipe, destination.decode("utf-8", "replace"))
 
 
+def _brought_back(records: Sequence[ConsumerRecord], fetched_us: int) -> tuple[list[Record], list[Record]]:
+    """The records for `retry-out`, and the dead letters of those that have none."""
+    resumed_records: list[Record] = []
+    dead_letters: list[Record] = []
+    for record in records:
+        try:
+            resumed_records.append(_resumed(record, fetched_us))
+        except Rejected as rejection:
+            dead_letters.append(_dead_letter(record, rejection, fetched_us))
+    return resumed_records, dead_letters
+
+
 def _resumed(record: ConsumerRecord, fetched_us: int) -> Record:
-    """The record for `retry-out`: with one more pass; its limits `max_attempts` and `max_age` begin anew."""
+    """The record for `retry-out`: with one more pass; its limits `max_attempts` and `max_age` begin anew.
+
+    Raises:
+        Rejected: the record is not a delivery of egest, or no topic can hold it with these fields.
+    """
     pass_number = number(fields(record.headers), PASS, 0) + 1
     field_changes = {
         PASS: b"%d" % pass_number,
@@ -443,7 +468,7 @@ def _resumed(record: ConsumerRecord, fetched_us: int) -> Record:
         DUE: None,
         RETRY: b"parked/%d" % record.offset,
     }
-    return Record(record.key, record.value, with_fields(record.headers, field_changes))
+    return sendable(Record(record.key, record.value, with_fields(record.headers, field_changes)))
 
 
 def _expired(record: ConsumerRecord, fetched_us: int) -> Record:

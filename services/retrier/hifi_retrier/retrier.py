@@ -21,6 +21,7 @@ from hifi.runtime.clock import monotonic_s, now_us, wait_at_most
 from hifi.runtime.errors import NotAnEvent, Rejected
 from hifi_retrier.due import due_s, next_round_s, round_interval_s
 from hifi_retrier.parked import ParkedDeliveries
+from hifi_retrier.sendable import sendable
 from hifi_retrier.topic_generations import TopicGenerations
 
 SERVICE: Final = "retrier"
@@ -96,7 +97,7 @@ class Retrier:
         for record in records:
             try:
                 due_records.append(_due_again(record, retry_log, fetched_us))
-            except NotAnEvent as rejection:
+            except Rejected as rejection:
                 dead_letters.append(
                     dead_letter(record.key, record.value, record.headers, SERVICE, rejection, fetched_us)
                 )
@@ -116,7 +117,7 @@ def _due_again(record: ConsumerRecord, retry_log: str, fetched_us: int) -> Recor
     """The record for `retry-out`: with one more pass, and with the topic and offset where it waited.
 
     Raises:
-        NotAnEvent: the record is not a delivery of egest.
+        Rejected: the record is not a delivery of egest, or no topic can hold it with these fields.
     """
     identity(record.headers)
     delivery_fields = fields(record.headers)
@@ -127,7 +128,7 @@ def _due_again(record: ConsumerRecord, retry_log: str, fetched_us: int) -> Recor
         RETRY: f"{retry_log}:{record.offset}".encode(),
         IN: b"%d" % fetched_us,
     }
-    return Record(record.key, record.value, with_fields(record.headers, field_changes))
+    return sendable(Record(record.key, record.value, with_fields(record.headers, field_changes)))
 
 
 async def _wait_until(wake_s: float, assigned: AssignedPartition) -> bool:

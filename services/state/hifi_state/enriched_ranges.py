@@ -9,6 +9,7 @@ from pyspark.sql import functions as sql
 from hifi.kafka.security import java_client_options
 from hifi.spark.kafka_connector import offsets_json, source_options, write_records
 from hifi_state.fold.judged_events import FoldRules
+from hifi_state.fold.range_bound import RangeBound
 from hifi_state.fold.range_folder import SMALL_RANGE, FoldedRange, RangeFolder
 from hifi_state.settings import StateSettings
 
@@ -36,8 +37,8 @@ class EnrichedRanges:
             # The next records are asked for in advance, and what reads a range waits for the answer.
             "fetch.max.wait.ms": "20",
         }
-        self.most_records: Final = settings.state_max_offsets_per_batch
-        """Most records of a range."""
+        self.bound: Final = RangeBound(settings.state_max_offsets_per_batch)
+        """Of the records of a range."""
 
     def fold(
         self,
@@ -56,8 +57,13 @@ class EnrichedRanges:
             end: partition to offset.
             rules: that decide.
             keeps_events: whether the range is asked for its dead letters, see `RangeFolder.fold`.
+
+        Raises:
+            RangeTooLarge: it has to be smaller.
         """
-        is_small = sum(end[partition] - offset for partition, offset in start.items()) <= SMALL_RANGE
+        count = sum(end[partition] - offset for partition, offset in start.items())
+        self.bound.begin(count)
+        is_small = count <= SMALL_RANGE
         if is_small and not keeps_events and not rules.judged:
             return folder.fold_small(self._topic, self._client, start, end, rules)
         options = source_options(self._settings, self._topic, start) | {
@@ -76,12 +82,17 @@ class EnrichedRanges:
 
 
 def next_range(start: Mapping[int, int], end: Mapping[int, int], most_records: int) -> dict[int, int]:
-    """The end of the next range: at most so many records, shared among the partitions by what they have. Pure."""
+    """The end of the next range: at most so many records, shared among the partitions by what they have. Pure.
+
+    Those that have most come first, where there are more partitions than records.
+    """
     sizes = {partition: max(0, end.get(partition, offset) - offset) for partition, offset in start.items()}
     total = sum(sizes.values())
     if total <= most_records:
         return {partition: offset + sizes[partition] for partition, offset in start.items()}
-    return {
-        partition: offset + min(sizes[partition], max(1, sizes[partition] * most_records // total))
-        for partition, offset in start.items()
-    }
+    result, left_count = dict(start), most_records
+    for partition, size in sorted(sizes.items(), key=lambda item: -item[1]):
+        count = min(size, max(1, size * most_records // total), left_count)
+        result[partition] += count
+        left_count -= count
+    return result

@@ -133,7 +133,7 @@ class StepExplainer:
         raws: dict[int, int] = {}
         for record, _ in events_of(self._progress.pipes, records):
             values, raw = dict(reversed(record.headers)), hop(record.headers).raw
-            is_replay = values.get(REPLAY, b"0") != b"0" and values.get(SERVICE) != b"normalize"
+            is_replay = values.get(REPLAY) not in (None, b"0") and values.get(SERVICE) != b"normalize"
             if not is_replay and raw >= 0:
                 raws[record.partition] = max(raw, raws.get(record.partition, raw))
         return raws

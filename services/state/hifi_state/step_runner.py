@@ -33,6 +33,7 @@ from hifi_state.fold.dead_letters import LetterRecord
 from hifi_state.fold.declaration import StepDeclaration
 from hifi_state.fold.judged_events import FoldRules
 from hifi_state.fold.progress import Progress
+from hifi_state.fold.range_bound import most_records
 from hifi_state.fold.range_folder import RangeFolder
 from hifi_state.fold.step_file import step_file
 from hifi_state.fold.window_file import WindowFile
@@ -49,7 +50,7 @@ _FULL: Final = (
     " smaller: see that their events come, or raise HIFI_STATE_MAX_FILE_BYTES"
 )
 _REHEARSED: Final = 200
-"""Records of each partition that a rehearsal folds."""
+"""Records of each partition that a rehearsal folds, at most."""
 _REHEARSALS: Final = 30
 """Of a standby: the first ranges of a process take three times the CPU time of later ones, which Java has compiled."""
 logger = log.get(__name__)
@@ -148,10 +149,12 @@ class StepRunner:
                     logger.warning("step-turn-ended", pipe=self.pipe, error=str(error))
                     self._failures = 0
                 except (HifiError, KafkaError, OSError, TimeoutError) as error:
+                    self._ranges.bound.failed()
                     self._warn(str(error))
                     logger.warning("step-failed", pipe=self.pipe, error=str(error)[:2000])
                 except Exception as error:  # Spark's errors
                     raise_if_exited(self._catalyst.spark)
+                    self._ranges.bound.failed()
                     self._warn(f"the batch failed and is repeated: {root_cause(error)[:300]}")
                     logger.exception("step-failed", pipe=self.pipe)
                 await self._lifetime.sleep(backoff_s(self._failures, _BACKOFF_S))
@@ -199,6 +202,7 @@ class StepRunner:
                     await self._rehearse(folder, keeps_events=self._rehearsal_count % 2 == 1)
             except Exception:  # Kafka may be away, which must not delay a takeover
                 raise_if_exited(self._catalyst.spark)
+                self._ranges.bound.failed()
                 logger.exception("rehearsal-failed", pipe=self.pipe)
             self._rehearsal_count += 1
             if self._rehearsal_count == _REHEARSALS:
@@ -208,13 +212,16 @@ class StepRunner:
         """Fold the newest records without effect, in one of the two ways, see `EnrichedRanges`."""
         async with self._group() as group:
             first, end = await group.first(), await group.end()
-        start = {partition: max(first[partition], offset - _REHEARSED) for partition, offset in end.items()}
-
+        bound = self._ranges.bound
+        most = min(bound.records, most_records(folder.declaration.step))
+        count = min(_REHEARSED, -(-most // max(1, len(end))))
+        start = {partition: max(first[partition], offset - count) for partition, offset in end.items()}
         rules = FoldRules(len(end), {}, None)
         folded = await asyncio.to_thread(
             self._ranges.fold, folder, start, end, rules, keeps_events=keeps_events
         )
         await asyncio.to_thread(folded.release)
+        bound.passed(folded.size_bytes)
 
     def _group(self) -> GroupOffsets:
         return GroupOffsets(

@@ -30,6 +30,7 @@ from hifi_state.fold.declaration import StepDeclaration
 from hifi_state.fold.judged_events import FoldRules
 from hifi_state.fold.pauses import Pauses
 from hifi_state.fold.progress import Progress, RangeSummary
+from hifi_state.fold.range_bound import MOST_BYTES, RangeBound, most_records
 from hifi_state.fold.range_folder import FoldedRange, RangeFolder
 from hifi_state.fold.takeover import Takeover, next_takeover
 from hifi_state.fold.window_file import WindowFile
@@ -39,8 +40,8 @@ from hifi_state.fold_log import FoldLog
 _NOTHING_OPEN_MS: Final = 2**63 - 1
 _MOST_ROWS: Final = 100_000
 """Rows of a file that is computed anew which are held in memory."""
-_MOST_WITH_DATA: Final = 5_000
-"""Most records of a range of a step that keeps data of events, which are in memory together."""
+_MOST_CHUNK_BYTES: Final = 8 * 1024 * 1024
+"""Of the data of results that are written together: with more no further one is added."""
 _MEASURED_APART: Final = 20
 """After all open windows were read for the account, this times as long goes by until they are read again."""
 logger = log.get(__name__)
@@ -50,8 +51,8 @@ class Ranges(Protocol):
     """What a turn uses of `EnrichedRanges`, which describes it."""
 
     @property
-    def most_records(self) -> int:
-        """Most records of a range."""
+    def bound(self) -> RangeBound:
+        """Of the records of a range."""
 
     def fold(
         self,
@@ -239,8 +240,7 @@ class StepTurn:
     @property
     def _most_records(self) -> int:
         """Most records of a range."""
-        step, most_records = self._folder.declaration.step, self._runner.ranges.most_records
-        return min(most_records, _MOST_WITH_DATA) if step.first or step.join else most_records
+        return min(self._runner.ranges.bound.records, most_records(self._folder.declaration.step))
 
     def close(self) -> None:
         """Close the file."""
@@ -280,17 +280,20 @@ class StepTurn:
         }
         raws = dict(raws)
         read_count = 0
-        limit, rows = self._open_file.limit(), list[WindowRow]()
+        limit, rows, size_bytes = self._open_file.limit(), list[WindowRow](), 0
         while position != target:
             self._runner.require_leadership()
             end = next_range(position, target, self._most_records)
             rules = FoldRules(len(target), raws, None, progress.emitted_ms, progress.judged)
             folded = await asyncio.to_thread(self._runner.ranges.fold, self._folder, position, end, rules)
             rows += await asyncio.to_thread(folded.rows, limit)
+            self._runner.ranges.bound.passed(folded.size_bytes)
+            size_bytes += folded.size_bytes
             raws = {**raws, **folded.summary.raws}
             read_count += sum(end[partition] - position[partition] for partition in end)
             position = end
-            if len(rows) > _MOST_ROWS and position != target:
+            is_much = len(rows) > _MOST_ROWS or size_bytes > MOST_BYTES
+            if is_much and position != target:
                 # The file is behind the progress then, and drops nothing: what ends early may still become longer.
                 behind = replace(
                     progress,
@@ -301,7 +304,7 @@ class StepTurn:
                     emitted_ms=None,
                 )
                 await asyncio.to_thread(self._open_file.apply, rows, behind)
-                limit, rows = self._open_file.limit(), []
+                limit, rows, size_bytes = self._open_file.limit(), [], 0
         await asyncio.to_thread(self._open_file.apply, rows, progress)
         windows = await asyncio.to_thread(self._open_file.windows)
         logger.info("step-recovered", records=read_count, windows=windows)
@@ -433,6 +436,7 @@ class StepTurn:
                 rows = await asyncio.to_thread(folded.rows, self._open_file.limit())
                 if await self._write_letters(folded, fetched_us):
                     self._keeps_events = folded.letters_need_events
+                    runner.ranges.bound.passed(folded.size_bytes)
                     return folded.summary, rows
             finally:
                 await asyncio.to_thread(folded.release)
@@ -472,11 +476,23 @@ class StepTurn:
 
         results = self._folder.results
         events: Iterator[SourceEvent] = results.of(due_rows(), self._progress.elsewhere)
-        while chunk := await asyncio.to_thread(list, islice(events, MOST_EVENTS)):
+        while chunk := await asyncio.to_thread(next_chunk, events):
             self._runner.require_leadership()
             await self._runner.write_results(chunk, results.source, self._run)
         self._outcomes = self._open_file.outcomes
         return due.plus(self._open_file.without_row)
+
+
+def next_chunk(events: Iterator[SourceEvent]) -> list[SourceEvent]:
+    """The next events that are written together; empty: there are no more. Pure."""
+    chunk: list[SourceEvent] = []
+    size_bytes = 0
+    for event in islice(events, MOST_EVENTS):
+        chunk.append(event)
+        size_bytes += len(event.data or b"")
+        if size_bytes >= _MOST_CHUNK_BYTES:
+            break
+    return chunk
 
 
 def _is_usable(file_progress: Progress, progress: Progress, base_offsets: Mapping[int, int]) -> bool:

@@ -1,5 +1,7 @@
 """The file of a backup, its check, and the numbers in its records."""
 
+from types import SimpleNamespace
+
 import orjson
 import pytest
 
@@ -13,6 +15,7 @@ from hifi.runtime.errors import Misconfigured
 from hifi_cli.backup import backup_file
 from hifi_cli.backup.restored_numbers import RestoredNumbers
 from hifi_cli.backup.state import State, StateRecord, check, control_topics, effective
+from hifi_cli.backup.state_reader import counting_records
 
 PIPE = Pipe.model_validate(
     {
@@ -130,3 +133,25 @@ def test_a_stream_without_a_control_plane_has_principals_and_audit_in_its_backup
     plane_topics = control_topics(ControlTopics("s-control"))
     assert plane_topics.items() >= control_topics(principal_topics("s")).items()
     assert len(plane_topics) == 8
+
+
+@pytest.mark.parametrize(
+    ("topic", "counting"), [("principals", ["bob"]), ("declared", ["ann", "bob"]), ("audit", ["ann", "bob"])]
+)
+@pytest.mark.parametrize("bad", [b"{", b"", b"\xff"])
+def test_a_record_that_cannot_be_read_is_left_out_and_named_and_grants_nothing(topic, counting, bad):
+    def record(offset, key, value):
+        return SimpleNamespace(partition=0, offset=offset, key=key, value=value)
+
+    records = [
+        record(0, b"ann", b'{"role":"viewer"}'),
+        record(1, b"bob", b'{"role":"viewer"}'),
+        record(2, b"ann", bad),
+        record(3, b"\xff", b"{}"),
+    ]
+    read_records = counting_records(topic, records)
+    assert [state_record.key for state_record in read_records.records] == counting
+    assert [text.partition(" cannot")[0] for text in read_records.unreadable] == [
+        f"the record 'ann' of {topic} at offset 2 of partition 0",
+        f"the record '\\\\xff' of {topic} at offset 3 of partition 0",
+    ]

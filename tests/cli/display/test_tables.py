@@ -41,3 +41,12 @@ def test_lines_grow_beyond_a_terminal_that_is_narrower_than_the_numbers(rows):
 
 def test_a_wide_terminal_wraps_nothing(rows):
     assert len(printed(rows, 300).splitlines()) == 3
+
+
+@pytest.mark.parametrize("text", ["[/dev/sda]", "[/]", "[/x", "a [b] [/c]"])
+def test_a_text_that_is_no_markup_is_printed_as_it_is(text):
+    text_table = table("reason")
+    text_table.add_row(text)
+    text_table.add_row("[bold]fine[/]")
+    assert text in printed(text_table)
+    assert "[bold]" not in printed(text_table)

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
@@ -16,6 +17,7 @@ from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_infra.colours import colour_loop
 from hifi_infra.colours.colour_log import ColourLog
 from hifi_infra.colours.colour_loop import ColourLoop
+from hifi_infra.colours.coloured_stream import ColouredPlan, ColouredStream
 from hifi_infra.colours.front import Front
 
 WITHIN_S = 30
@@ -200,3 +202,36 @@ async def test_nothing_that_ends_a_colour_goes_on_after_the_loop(monkeypatch: py
         await following
     assert all(stop.cancelled() for stop in under_test.loop._stops.values())
     assert green.stops == len(under_test.loop._stops) == 1
+
+
+async def test_an_error_that_nobody_expects_ends_neither_the_loop_nor_the_other_colour(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(colour_loop, "LOOP_S", 0)
+    under_test = followed()
+
+    async def fail(*, is_only: bool) -> None:
+        raise AttributeError(is_only)
+
+    monkeypatch.setattr(under_test.blue, "adjust_priority", fail)
+    task = asyncio.create_task(under_test.loop.follow())
+    await until(lambda: under_test.green.runs)
+    under_test.log.next = None  # what was read cannot be worked on
+    await asyncio.sleep(0)
+    under_test.log.next, under_test.green.runs = BLUE_ACTIVE, False
+    under_test.loop._started_s.clear()
+    await until(lambda: under_test.green.runs)
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+async def test_whoever_runs_two_colours_learns_that_a_task_of_them_has_ended(tmp_path: Path) -> None:
+    async def fail() -> None:
+        raise AttributeError("a record")
+
+    stream = ColouredStream(ColouredPlan(tmp_path, "hifi", (), lambda _address, _setup: []))
+    stream._loops = [asyncio.create_task(asyncio.sleep(60)), asyncio.create_task(fail())]
+    with pytest.raises(AttributeError, match="a record"):
+        await stream.follow()
+    stream._loops[0].cancel()

@@ -17,6 +17,10 @@ from hifi_infra.kubernetes.quantity import duration_s, quantity
         ("1Gi", 1_073_741_824),
         ("1.5k", 1500),
         ("3M", 3_000_000),
+        ("12e6", 12_000_000),
+        ("1.5E3", 1500),
+        ("2E", 2e18),
+        ("1Pi", 2**50),
     ],
 )
 def test_a_quantity_is_read(text: str, number: float) -> None:

@@ -4,6 +4,9 @@ from typing import Any
 
 import pytest
 
+from hifi.runtime.errors import Misconfigured
+from hifi_infra.kubernetes.deployment_mesh import read_each
+from hifi_infra.kubernetes.fenced_changes import STEP, step_of
 from hifi_infra.kubernetes.service_deployment import RELEASE
 from hifi_infra.kubernetes.service_pod import read, read_usage
 
@@ -63,3 +66,15 @@ def test_the_use_of_a_pod_is_that_of_all_its_containers_in_a_window() -> None:
     )
     assert (usage.name, usage.rss_bytes, usage.until_s - usage.since_s) == ("a", 101 * 2**20, 15.5)
     assert usage.cores == pytest.approx(0.251)
+
+
+def test_a_pod_that_cannot_be_read_is_left_out_alone() -> None:
+    unlabelled_pod = described(labels={}, name="a-job")
+    read_pods = read_each([unlabelled_pod, described(), {"metadata": None}], lambda pod: read(pod, "1.2"))
+    assert [pod.service for pod in read_pods] == ["egest"]
+
+
+def test_a_step_that_somebody_has_changed_is_named() -> None:
+    assert step_of({"name": "egest", "annotations": {STEP: "7"}}) == 7
+    with pytest.raises(Misconfigured, match=r"io.github.hifi/step of egest is 'x'"):
+        step_of({"name": "egest", "annotations": {STEP: "x"}})

@@ -6,6 +6,8 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from starlette.routing import Route
 from tests.support.generated_requests import SHORT, Requests
 
@@ -215,3 +217,26 @@ async def test_refusals_say_why(body, service, status) -> None:
             answer_status, problem = answer.status, await answer.json(content_type=None)
         assert answer_status == status
         assert problem["detail"]
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (200, b"[]"),
+        (200, b"{}"),
+        (200, b'{"instances":[{"service":"egest"}]}'),
+        (200, b'{"instances":[{"service":5}]}'),
+        (200, b"null"),
+        (400, b"[]"),
+        (503, b'"gateway"'),
+    ],
+)
+async def test_an_answer_of_another_program_is_waited_out(status: int, body: bytes) -> None:
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(status=status, body=body)
+
+    app = web.Application()
+    app.router.add_get(INSTANCES, answer)
+    async with TestServer(app) as other_program, aiohttp.ClientSession() as session:
+        with pytest.raises(Retryable):
+            await MeshExecutor(session, str(other_program.make_url("")), "secret").instances()

@@ -133,6 +133,10 @@ def test_expressions_of_steps_are_judged_with_the_types_of_the_other_pipe() -> N
             problems = list(step_problems(catalyst, Pipe.model_validate(step(**keys)).source, flights))  # type: ignore[arg-type]
             assert [path[-1] for path, _ in problems] == [name], keys
             assert re.search(message, problems[0][1]), problems
+        broken = Pipe.model_validate(FLIGHTS | {"enrich": {"derive": {"x": "cast(1 as decimal(40, 2))"}}})
+        [(path, message)] = step_problems(catalyst, Pipe.model_validate(step()).source, broken)  # type: ignore[arg-type]
+        assert path == ("source",)
+        assert "of the pipe flights are not known: Decimal precision 40 exceeds" in message
 
 
 def test_a_folder_with_a_step_is_checked_with_its_lines(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Transforms are bounded: whatever expression and event come together, the answer comes soon and is small."""
 
+import contextlib
+
 import orjson
 import pytest
 
@@ -64,8 +66,18 @@ def test_what_takes_too_long_or_grows_too_large_is_refused(
 
 
 @pytest.mark.parametrize(
-    "expression", ["a" * (MAX_EXPRESSION + 1), "[" * 4000, "a ||", "(" * 4000 + "a" + ")" * 4000]
+    "expression",
+    ["a" * (MAX_EXPRESSION + 1), "[" * 4000, "a ||", "(" * 4000 + "a" + ")" * 4000, f"a[{'9' * 5000}]"],
 )
 def test_an_expression_that_is_no_jmespath_or_too_large_is_refused(expression: str) -> None:
     with pytest.raises(Misconfigured):
         compile_transform(expression)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("expression", ["@", "[[@]]"])
+def test_data_of_any_depth_has_a_result_or_is_refused(expression: str) -> None:
+    transform = compile_transform(expression)
+    for depth in range(100, 1100, 5):
+        with contextlib.suppress(Rejected):
+            transform(b"[" * depth + b"]" * depth)

@@ -11,6 +11,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 
 from hifi.kafka.adaptive_fetcher import BareRecords
+from hifi.kafka.own_records import KeptBatches, OwnRecords
 
 TP = TopicPartition("topic", 0)
 FIELDS = ("offset", "timestamp", "key", "value")
@@ -38,7 +39,8 @@ async def read(
     assignment = Assignment([TP])
     state = assignment.state_value(TP)
     state.seek(7)
-    partition_records = records_class(TP, MemoryRecords(fetched), [], 7, None, None, True, 0)
+    batches_class = KeptBatches if issubclass(records_class, OwnRecords) else MemoryRecords
+    partition_records = records_class(TP, batches_class(fetched), [], 7, None, None, True, 0)
     result = FetchResult(TP, assignment=assignment, partition_records=partition_records, backoff=0)
     portions: list[tuple[Any, ...]] = []
     while result.has_more():
@@ -59,5 +61,6 @@ async def test_bare_records_are_those_that_aiokafka_makes(portion: int) -> None:
 
 
 async def test_a_bare_record_of_a_corrupt_batch_is_not_read() -> None:
+    fetched = batch(5, 7)
     with pytest.raises(CorruptRecordException):
-        await read(BareRecords, 250, FETCHED[:-1] + bytes([FETCHED[-1] ^ 1]))
+        await read(BareRecords, 250, fetched[:-1] + bytes([fetched[-1] ^ 1]))

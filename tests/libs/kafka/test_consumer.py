@@ -305,6 +305,37 @@ async def test_one_poisoned_record_is_put_away_and_its_neighbours_pass(kafka: st
     assert (await stored(kafka, target, 1))[0] == [n for n in range(100) if n != 57]
 
 
+async def test_a_record_that_cannot_be_put_away_ends_no_service_and_nothing_behind_it_is_committed(
+    kafka: str, topic: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = await topic(partitions=2), await topic(partitions=2)
+    await append(kafka, source, [Record(b"k", b"%d" % n, []) for n in range(10)])
+    service = CopyService(kafka, source, target, "g." + source, "n1", bad_value=b"4")
+    put_away, failures = service.put_away, 0
+
+    async def fail(*_: Any) -> None:
+        nonlocal failures
+        failures += 1
+        raise TypeError("object of type 'NoneType' has no len()")
+
+    monkeypatch.setattr(service.consumer._dispatcher, "handle_poison", fail)
+    await service.producer.start()
+    service.task = asyncio.create_task(service.consumer.run())
+    await until(lambda: failures == 2)
+    await until(lambda: not service.service.health.ready)
+    assert "NoneType" in str(service.service.health.waiting)
+    assert max(offset for _, offset in service.seen) == 3
+    producer = Producer(kafka, "sender")
+    await producer.start()
+    await producer.send_and_wait(source, 1, [Record(b"k", b"other", [])])
+    await producer.stop()
+    await until(lambda: (1, 0) in service.seen)
+    monkeypatch.setattr(service.consumer._dispatcher, "handle_poison", put_away)
+    await until(lambda: service.poisoned == [b"4"] and (0, 9) in service.seen)
+    await until(lambda: service.service.health.ready)
+    await service.stop()
+
+
 async def test_a_poison_record_is_not_committed_before_its_handler_completes_it(
     kafka: str, topic: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

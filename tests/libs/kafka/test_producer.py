@@ -11,12 +11,14 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import OutOfOrderSequenceNumber
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from hifi.kafka import clients
 from hifi.kafka import producer as producer_module
 from hifi.kafka.batches import build_batches
-from hifi.kafka.producer import MAX_BATCH_BYTES, Producer
+from hifi.kafka.producer import MAX_BATCH_BYTES, Producer, is_sendable
 from hifi.kafka.settings import ServiceSettings
+from hifi.kafka.topics import MAX_RECORD_BYTES
 from hifi.record.record import Record
 from hifi.runtime.errors import Overloaded, Rejected, Unacknowledged
 from hifi_infra.kafka.cluster import KafkaCluster
@@ -166,6 +168,23 @@ async def test_what_comes_within_milliseconds_goes_as_one_request_and_a_lone_rec
     finally:
         await producer.stop()
     assert requests == [1, 4]
+
+
+@pytest.mark.parametrize(
+    "header", [("a", b""), ("\u20ac" * 500, b""), ("a", b"x" * 70_000), ("a" * 100, b"x" * 100)]
+)
+def test_no_topic_refuses_the_largest_record_that_the_producer_takes(header: tuple[str, bytes]) -> None:
+    """A record that Kafka refuses would be sent again and again."""
+    fitting, too_many = 0, MAX_RECORD_BYTES
+    while fitting + 1 < too_many:
+        count = (fitting + too_many) // 2
+        if is_sendable(Record(b"k", b"v", [header] * count)):
+            fitting = count
+        else:
+            too_many = count
+    builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, 0, 2 * MAX_RECORD_BYTES)
+    builder.append(0, None, b"k", b"v", [header] * fitting)
+    assert MAX_RECORD_BYTES / 4 < len(builder.build()) <= MAX_RECORD_BYTES
 
 
 async def test_a_record_larger_than_a_batch_arrives_and_one_too_large_is_rejected(

@@ -6,19 +6,23 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import pytest
-from aiokafka import ConsumerRecord, TopicPartition
+from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaConnectionError, KafkaError
 from prometheus_client import REGISTRY
+from tests.support.kafka.raw_batches import batch_of, send_batch
 
 from hifi.control.declaration_log import DeclarationLog
 from hifi.control.steps import ActionLog
 from hifi.delivery.destination_state import DestinationName, DestinationState, DestinationStates
 from hifi.kafka import topic_follower
+from hifi.kafka.foreign_records import UnreadRecord
 from hifi.kafka.producer import Producer
 from hifi.kafka.topic_follower import PartitionFollower, TopicFollower, TopicRecreated, unreadable_records
 from hifi.kafka.topics import Topics
+from hifi.pipe.model import Pipe
 from hifi.pipe.registry import PipeRegistry
+from hifi.pipe.revision import pipe_record
 from hifi.record.record import Record
 from hifi.runtime.health import Health
 
@@ -84,6 +88,40 @@ def test_a_pipe_that_cannot_be_read_is_told_and_the_version_before_stays() -> No
     assert unreadable_of("told.pipes") == []
 
 
+def test_a_pipe_of_a_revision_that_its_topic_has_not_reached_is_held() -> None:
+    """A copy of the topic has other offsets: events of the revision would wait for ever."""
+    source = {"keys": [{"env": "KEY"}]}
+    destinations = [{"name": "there", "url": "http://127.0.0.1:9/"}]
+    topics, pipe = (
+        Topics("copied"),
+        Pipe.model_validate({"pipe": "p", "source": source, "destinations": destinations}),
+    )
+    registry = PipeRegistry("nowhere:1", topics, Health("test", "test-1"))
+    for since, is_held in ((7, True), (1, False), (3, True), (2, False)):
+        record = pipe_record(pipe, since=since)
+        registry._follower._take(
+            records(topics.pipes, (b"q", None), (b"q", None), (record.key, record.value))
+        )
+        assert ("p" in registry.all_held()) is is_held
+        assert registry.offset == 2
+    revision = registry.get("p")
+    assert revision is not None
+    assert revision.offset == 2
+    held = PipeRegistry("nowhere:1", topics, Health("test", "test-1"))
+    record = pipe_record(pipe, since=1)
+    held._follower._take(records(topics.pipes, (record.key, record.value)))
+    assert "published at offset 1" in held.all_held()["p"]
+
+
+def test_a_record_that_cannot_be_read_at_all_is_skipped_and_counted() -> None:
+    values: list[bytes] = []
+    follower = TopicFollower("nowhere:1", "test", {"broken.topic": collect(values)})
+    lost = UnreadRecord("broken.topic", 0, 0, 0, 0, None, None, None, -1, -1, (), "unreadable-record", "why")
+    follower._take([lost, *records("broken.topic", (None, b"1"), (b"k", b"2"))[1:]])
+    assert values == [b"2"]
+    assert unreadable("broken.topic") == 1
+
+
 async def write(kafka: str, topic: str, values: Sequence[bytes], partition: int = 0) -> None:
     producer = Producer(kafka, "test")
     await producer.start()
@@ -114,6 +152,22 @@ async def test_a_follower_reads_what_was_written_before_and_what_comes(kafka, to
         assert values == [b"1", b"2", b"3"]
     finally:
         await follower.stop()
+
+
+async def test_a_header_name_that_is_not_utf8_hides_no_record_from_a_follower(kafka, topic) -> None:
+    name, values = await topic(), list[bytes]()
+    bad_batch = batch_of(
+        [b"2", b"3"], header="HEADER", change=lambda raw: raw.replace(b"HEADER", b"H\xe4\xf6\xfcER")
+    )
+    await write(kafka, name, [b"1"])
+    producer = AIOKafkaProducer(bootstrap_servers=kafka)
+    await producer.start()
+    await send_batch(producer, name, bad_batch)
+    await producer.stop()
+    await write(kafka, name, [b"4"])
+    async with asyncio.timeout(20):
+        await TopicFollower(kafka, "test", {name: collect(values)}).read_once()
+    assert values == [b"1", b"2", b"3", b"4"]
 
 
 async def test_a_follower_of_several_partitions_is_told_of_each_record_once(kafka, topic) -> None:

@@ -75,6 +75,16 @@ def test_a_pipe_may_have_issued_keys_only() -> None:
     assert declared.source.keys == []
 
 
+WRONG_TYPES: list[dict[str, object]] = [
+    {"origins": 1},
+    {"origins": [1]},
+    {"expires_us": "x"},
+    {"at_us": None},
+    {"pipe": 1},
+    {"author": {}},
+]
+
+
 @pytest.mark.parametrize("key", ["", "short", "k" * 31, "k" * 31 + " ", "k" * 32 + "\n", "ü" * 32])
 def test_a_key_that_can_be_guessed_or_not_be_sent_is_refused(key: str) -> None:
     with pytest.raises(Misconfigured, match="32 characters"):
@@ -90,7 +100,7 @@ def test_a_key_that_can_be_guessed_or_not_be_sent_is_refused(key: str) -> None:
         b"{}",
         made(OTHER).record().value,
         orjson.dumps(orjson.loads(made().record().value or b"") | {"sha256": digest(OTHER)}),
-        orjson.dumps(orjson.loads(made().record().value or b"") | {"origins": 1}),
+        *(orjson.dumps(orjson.loads(made().record().value or b"") | changes) for changes in WRONG_TYPES),
     ],
 )
 def test_a_record_that_cannot_be_read_revokes_its_key(value: bytes) -> None:

@@ -70,6 +70,21 @@ def test_a_minimal_pipe_loads_with_its_defaults(tmp_path: Path) -> None:
             "declare the header Authorization with a secret",
         ),
         (("source:\n", "source:\n  time: [\n"), 5, "", "not YAML"),
+        *(
+            (
+                ("destinations:", f"normalize: {{fields: {{t: {{time: {time}}}}}}}\ndestinations:"),
+                4,
+                "normalize.fields.t.time",
+                message,
+            )
+            for time, message in (
+                ("{format: '%Y %Y'}", "has a directive twice"),
+                ("{format: '%c%Y'}", "has a directive twice"),
+                ("{format: '%Q'}", "bad directive"),
+                ("{format: '%Y-%'}", "stray %"),
+                ("{zone: Mars/Olympus}", "there is no time zone"),
+            )
+        ),
         (
             ("destinations:", "enrich: {derive: {late: x > 1}, fields: {late: int}}\ndestinations:"),
             4,

@@ -1,6 +1,7 @@
 """Secrets are read from their variable or file; the error for a missing one names it but never its value."""
 
 import hashlib
+import os
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,26 @@ def test_the_error_for_a_missing_secret_names_its_place(
     (tmp_path / "empty").write_text("\n")
     with pytest.raises(Misconfigured, match="is empty"):
         Secret.model_validate({"file": tmp_path / "empty"}).read()
+
+
+def test_a_secret_that_is_no_text_or_has_no_end_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(os.environb, b"A_SECRET", b"\xff")
+    with pytest.raises(Misconfigured, match="A_SECRET is not UTF-8"):
+        WriteKey.model_validate({"env": "A_SECRET"}).digest()
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "long").write_text("x" * (2**20 + 1))
+    (tmp_path / "bytes").write_bytes(b"\xff")
+    for name, reason in (
+        ("/dev/zero", "a device or a pipe"),
+        ("fifo", "a device or a pipe"),
+        (".", "directory"),
+        ("long", "1,048,576 characters at most"),
+        ("bytes", "decode"),
+    ):
+        with pytest.raises(Misconfigured, match=f"cannot be read: .*{reason}"):
+            Secret.model_validate({"file": tmp_path / name}).read()
 
 
 def test_a_pipe_cannot_contain_a_secret() -> None:

@@ -14,7 +14,7 @@ from hifi.pipe.limits import pipe_limits
 from hifi.pipe.loader import load
 from hifi.pipe.model import Pipe
 from hifi.pipe.secret import Secret, WriteKey
-from hifi.pipe.secret_manager import MOST, SecretMemory
+from hifi.pipe.secret_manager import MOST, SecretMemory, secret_memory
 from hifi.pipe.secret_wait import wait_for_secrets
 from hifi.pipe.vault import Vault, VaultSettings
 from hifi.runtime import metrics
@@ -140,6 +140,8 @@ async def test_a_secret_that_is_withdrawn_is_not_returned_any_more(
         ("crm/webhook#token", {"tokens": {"a-token": {"x/"}}}, "`read` on secret/data/crm/webhook"),
         ("crm/webhook#token", {"mount": "kv"}, "has no secret secret/crm/webhook .*no handler for route"),
         ("crm/webhook#token", {"namespace": "b/"}, "no handler for route"),
+        ("crm/webhook#token", {"answer": (400, '{"errors": ["bad"]}')}, "refuses to read secret.*, 400: bad"),
+        ("crm/webhook#token", {"answer": (405, "")}, "refuses to read secret.*, 405"),
         (
             "crm/webhook#token",
             {"answer": (200, '{"data": {"token": "x"}}')},
@@ -171,6 +173,8 @@ async def test_a_deleted_version_is_named_by_its_number(vault: VaultDouble) -> N
         ({"sealed": True}, "answers 503 for secret/crm/webhook: Vault is sealed"),
         ({"tokens": {}}, "does not accept the token in .*token"),
         ({"answer": (429, "")}, "answers 429"),
+        ({"answer": (412, "")}, "answers 412"),
+        ({"answer": (473, "")}, "answers 473"),
         ({"answer": (307, "")}, "answers 307"),
         ({"answer": (500, '{"errors": "x"}')}, "answers 500"),
         ({"delay_s": 1}, "timed out"),
@@ -230,6 +234,35 @@ async def test_a_start_without_vault_waits_says_so_and_goes_on_when_it_answers(
     assert health.ready
     assert await read() == "s3cret"
     assert not [path for path, _ in vault.requests if "foreign" in path]  # not granted, so never asked for
+
+
+async def test_a_start_waits_a_while_for_secrets_for_which_vault_fails_alone(
+    vault: VaultDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HIFI_PIPES_SECRET_GRANTS", "crm-*=vault:crm")
+    monkeypatch.setattr("hifi.pipe.secret_wait._LOOK_S", 0.02)
+    monkeypatch.setattr("hifi.pipe.secret_wait._OTHERS_ANSWERED_S", 0.2)
+    vault.failing = {f"crm/a{number}" for number in range(5)}
+    headers = {
+        "x": {"vault": "crm/webhook#token"},
+        **{f"x{number}": {"vault": f"crm/a{number}#token"} for number in range(5)},
+    }
+    pipe = declared({"destinations": [{"name": "d", "url": "https://a.example/", "headers": headers}]})
+    health = Health("egest", "egest-1")
+    async with asyncio.timeout(WITHIN_S):
+        await wait_for_secrets([pipe], ("destinations",), health)
+    assert health.ready
+    assert await read() == "s3cret"
+    vault.write("crm/webhook", token="n3xt")
+    await until_read("n3xt")
+    with pytest.raises(Misconfigured, match="answers 500 for secret/crm/a4"):
+        await read("crm/a4#token")
+    vault.failing.clear()
+    vault.write("crm/a4", token="0ther")
+    async with asyncio.timeout(WITHIN_S):
+        while await asyncio.to_thread(secret_memory().missing, ["crm/a4#token"]):
+            await asyncio.sleep(0.02)
+    assert await read("crm/a4#token") == "0ther"
 
 
 async def test_a_start_does_not_wait_where_no_vault_is_set(monkeypatch: pytest.MonkeyPatch) -> None:

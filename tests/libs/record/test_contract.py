@@ -53,6 +53,8 @@ from hifi.record.hop import (
 )
 from hifi.record.identity import (
     IDENTITY_FIELDS,
+    LAST_ACCEPTED,
+    LAST_MINUTE,
     Identity,
     IdentityReader,
     identity,
@@ -120,8 +122,13 @@ IDENTITIES = [
     b"2;p q:r;0;0;0;0;ABCDEF::        :0",
     b"2;p;000000000000000001;0;0;0;zzzzzzzzzzzzzzzz:000000000000000009",
     b"2;p;0000000000000000001;0;0;0;0000000000000000:0",
-    b"2;p;999999999999999999;999999999999999999;999999999999999999;999999999999999999;ffffffffffffffff:"
-    + b"9" * 18,
+    b"2;p;999999999999999999;999999999999999999;253402300799999999;4223371679;ffffffffffffffff:" + b"9" * 18,
+    b"2;p;1;1;253402300800000000;1;ffffffffffffffff:1",
+    b"2;p;1;1;999999999999999999;1;ffffffffffffffff:1",
+    b"2;p;1;1;253402300799999998;1;ffffffffffffffff:1",
+    b"2;p;1;1;1;4223371680;ffffffffffffffff:1",
+    b"2;p;1;1;1;9999999999;ffffffffffffffff:1",
+    b"2;p;1;1;1;04223371679;ffffffffffffffff:1",
     b"2;p;1;1;1;1;ffffffffffffffff:" + b"9" * 19,
     b"2;p;1;1;1;1;ffffffffffffffff:" + b"9" * 20,
     b"2;p;9223372036854775808;1;1;1;ffffffffffffffff:1",
@@ -220,7 +227,13 @@ POSITIONS = [
     b"run;0317;s",
     b"run;5;sql/a;b/c;d",
     b"run;18446744073709551615;s",
+    b"run;18446744073709551616;s",
+    b"run;18446744073709551609;s",
+    b"run;18446744073699999999;s",
+    b"run;18500000000000000000;s",
+    b"run;09999999999999999999;s",
     b"run;99999999999999999999;s\n",
+    b"run;9999999999999999999;s\n",
     "run;5;sql/tück".encode(),
     b"",
     b"run;5",
@@ -281,7 +294,9 @@ def drawn_records() -> list[Headers]:
         st.lists(st.one_of(st.just(b"backfill"), odd), max_size=3),
         st.tuples(st.sampled_from([b"backfill", b""]), st.just(b""), names).map(list),
     )
-    identities = st.tuples(names, numbers, numbers, numbers, numbers, good_seqs)
+    accepted = st.integers(0, int(LAST_ACCEPTED)).map(lambda number: b"%d" % number)
+    minutes = st.integers(0, int(LAST_MINUTE)).map(lambda number: b"%d" % number)
+    identities = st.tuples(names, numbers, numbers, accepted, minutes, good_seqs)
     altered = st.tuples(names, odd, odd, odd, odd, seqs)
     any_identity = st.tuples(st.one_of(identities, altered), appended).map(
         lambda drawn: b";".join([b"2", *drawn[0], *drawn[1]])
@@ -450,6 +465,21 @@ def test_the_records_are_of_all_kinds() -> None:
     assert sum(record_fields["heartbeat"] for record_fields in field_sets) == 3
 
 
+def test_a_time_beyond_the_year_9999_and_a_position_beyond_64_bits_are_no_events() -> None:
+    last = GOOD.replace(b"1700000000000000", LAST_ACCEPTED).replace(b"28333333", LAST_MINUTE)
+    assert identity([(IDENTITY, last)]).accepted_us == int(LAST_ACCEPTED)
+    reader = IdentityReader()
+    reader.read([(IDENTITY, last)])
+    for number in (LAST_ACCEPTED, LAST_MINUTE):
+        headers = [(IDENTITY, last.replace(number, b"%d" % (int(number) + 1)))]
+        with pytest.raises(NotAnEvent, match="malformed"):
+            identity(headers)
+        with pytest.raises(NotAnEvent, match="malformed"):
+            reader.read(headers)
+    with pytest.raises(NotAnEvent, match=POSITION):
+        source_position([(IDENTITY, GOOD), HOP_ONLY, position_header(b"run", 2**64, b"s")])
+
+
 @pytest.mark.parametrize("kind", ["heartbeat", "batch", "event", "0", " "])
 def test_a_record_of_an_unknown_kind_is_no_event(kind: str) -> None:
     header = (IDENTITY, GOOD + f";;{kind}".encode())
@@ -555,11 +585,13 @@ def test_a_reader_says_when_more_than_the_sequence_differs() -> None:
 
 
 NUMBERS = st.integers(0, 10**18 - 1)
+ACCEPTED_US = st.integers(0, int(LAST_ACCEPTED))
+MINUTES = st.integers(0, int(LAST_MINUTE))
 NAMES = st.from_regex(r"[a-z][a-z0-9-]{0,20}", fullmatch=True)
 CODES = st.from_regex(r"[a-z0-9:,-]{0,12}", fullmatch=True).map(str.encode)
 
 
-@given(NAMES, NUMBERS, NUMBERS, NUMBERS, NUMBERS, st.integers(0, 2**64 - 1), NUMBERS, st.booleans())
+@given(NAMES, NUMBERS, NUMBERS, ACCEPTED_US, MINUTES, st.integers(0, 2**64 - 1), NUMBERS, st.booleans())
 def test_an_identity_is_read_as_it_was_written(
     pipe: str,
     revision: int,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hifi.record.fields import fields, number, packed, with_fields
+from hifi.record.fields import check_values, fields, number, packed, with_fields
 from hifi.record.headers import (
     ACCEPTED,
     DETAIL,
@@ -19,6 +19,7 @@ from hifi.record.headers import (
     ORIGIN,
     OUTCOME,
     PIPE,
+    POSITION,
     REASON,
     RECEIPT,
     REPLAY,
@@ -26,17 +27,19 @@ from hifi.record.headers import (
     REVISION_OFFSET,
     SEQ,
 )
-from hifi.record.hop import HOP_FIELDS, Hop, hop
+from hifi.record.hop import HOP_FIELDS, Hop, hop, split_hop_unchecked
 from hifi.record.identity import (
     BACKFILL,
     Identity,
+    IdentityReader,
     identity,
     identity_prefix,
     parse_identity,
     seq_text,
     with_revision,
 )
-from hifi.record.receipt import RECEIPT_FIELDS
+from hifi.record.receipt import RECEIPT_FIELDS, split_receipt
+from hifi.record.source_position import source_position
 from hifi.runtime.errors import NotAnEvent
 
 FIELDS = {
@@ -116,6 +119,27 @@ def test_a_record_without_the_header_is_not_an_event() -> None:
         hop([(IDENTITY, HEADER)])
     with pytest.raises(NotAnEvent, match=HOP):
         hop([(IDENTITY, HEADER), (HOP, b"x")])
+
+
+def test_a_header_without_a_value_makes_a_record_no_event_and_is_left_out_of_its_fields() -> None:
+    """Kafka allows it."""
+    whole = [(IDENTITY, HEADER), (HOP, b"5;6"), (POSITION, b"run;1;s"), ("ce_id", b"1")]
+    check_values(whole)
+    for at, (name, _) in enumerate(whole):
+        headers = [(header, None if header == name else value) for header, value in whole]
+        with pytest.raises(NotAnEvent, match=f"the header {name} has no value"):
+            check_values(headers)
+        assert fields(headers) == fields([*whole[:at], *whole[at + 1 :]])
+        changed = with_fields(headers, {IN: b"7", REASON: b"why"})
+        assert name not in dict(changed) or name == HOP
+        assert fields(changed)[REASON] == b"why"
+    for read, index in ((identity, 0), (IdentityReader().read, 0), (hop, 1), (source_position, 2)):
+        headers = [(name, None if at == index else value) for at, (name, value) in enumerate(whole)]
+        with pytest.raises(NotAnEvent, match=whole[index][0]):
+            read(headers)
+    assert split_hop_unchecked([whole[0], (HOP, None)]) == [b""]
+    with pytest.raises(NotAnEvent, match=RECEIPT):
+        split_receipt([*whole[:2], (RECEIPT, None)])
 
 
 @given(st.binary(max_size=80))

@@ -1,6 +1,7 @@
 """The service lake on a real Kafka and Spark: each event becomes one row and gets one receipt."""
 
 import asyncio
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from hifi.delivery.dead_letters.replay import replay
 from hifi.kafka.producer import Producer
 from hifi.pipe.registry import publish, read_registry
 from hifi.pipe.revision import pipe_record
+from hifi.record.headers import DESTINATION, DETAIL, REASON, SOURCE
 from hifi.record.record import Record
 
 pytestmark = pytest.mark.timeout(300)
@@ -161,6 +163,28 @@ async def test_while_a_disk_is_full_deliveries_wait_and_then_each_event_is_one_r
 
 
 @pytest.mark.more
+async def test_a_backlog_larger_than_the_disk_for_temporary_files_is_written(
+    kafka: str, tmp_path: Path, disk: Path
+) -> None:
+    stream = await LakeStream(kafka, tmp_path, partition="none").create(FIELDS)
+    count = 8000
+    for first in range(0, count, 1000):
+        numbers = range(first, first + 1000)
+        data = [orjson.dumps({"id": number, "pad": os.urandom(13_000).hex()}) for number in numbers]
+        await stream.enrich([stream.record(number, text) for number, text in zip(numbers, data, strict=True)])
+    stream.start(lake_temp=disk, lake_driver_memory="600m")
+    try:
+        rows = await stream.until(lambda rows: rows.num_rows >= count)
+        await stream.until_caught_up()
+        receipts = await stream.until_receipts(count)
+    finally:
+        stream.stop()
+    assert sorted(rows["id"].to_pylist()) == [*range(count)]
+    assert receipts == {(number, "delivered"): 1 for number in range(count)}
+    assert any("batches-reduced" in line for line in stream.log_lines()), "the disk was not too small"
+
+
+@pytest.mark.more
 async def test_rows_are_merged_by_position_and_deleted(kafka: str, tmp_path: Path) -> None:
     settings: dict[str, Any] = {
         "mode": "upsert",
@@ -260,6 +284,35 @@ async def test_small_files_become_few_and_old_snapshots_expire(kafka: str, tmp_p
     assert len(list(table.scan().plan_files())) < sent_count / 2
     assert len(table.snapshots()) < sent_count
     assert stream.unreferenced_files() == []
+
+
+@pytest.mark.more
+async def test_no_record_that_was_written_by_hand_stops_a_table(kafka: str, tmp_path: Path) -> None:
+    stream = await LakeStream(kafka, tmp_path).create({"id": "int", "at": "timestamp", "name": "string"})
+    partition, event = stream.record(0, b"{}")
+    no_text = [(SOURCE, b"enriched:0"), (DESTINATION, b"\xff")]
+    producer = Producer(kafka, "test")
+    await producer.start()
+    hand_written = Record(b"k", None, [*event.headers, *no_text])
+    await producer.send_and_wait(stream.topics.receipts, partition, [hand_written])
+    await producer.stop()
+    values = {"id": 1, "at": "9999-12-31T23:59:59-05:00", "name": "a" * 15 + "\ud7ff" + "z" * 9}
+    await stream.enrich(
+        [stream.record(1, orjson.dumps(values)), stream.record(2, order(2, 2), revision_offset=10**6)]
+    )
+    stream.start()
+    try:
+        [row] = (await stream.until(lambda rows: rows.num_rows == 1)).to_pylist()
+        await stream.until_caught_up()
+        [letter] = [letter async for letter in letters(kafka, stream.topics, DeadLetterFilter())]
+    finally:
+        stream.stop()
+    assert {name: row[name] for name in values} == values | {"at": None}
+    assert any("record-unreadable" in line for line in stream.log_lines())
+    assert letter.text(REASON) == "pipe-unreadable"
+    assert "the revision at offset 1000000 of the topic pipes, which was never published" in letter.text(
+        DETAIL
+    )
 
 
 @pytest.mark.more

@@ -63,16 +63,31 @@ def test_a_value_is_stored_as_the_table_of_types_says(spark: SparkSession) -> No
         (SqlType.BOOLEAN, {"true": "true", '"false"': "false", '" TRUE "': "true", '"x"': None, "1": None,
                            '"yes"': None}),
         (SqlType.DATE, {'" 2026-07-01 "': "2026-07-01", '"02/03/2026"': None, '"2026-07-01 xyz"': None, "2026": None,
-                        '"2026-07"': None, '"260701"': None, '"2026-07-01 00:30:00+02"': "2026-07-01"}),
+                        '"2026-07"': None, '"260701"': None, '"2026-07-01 00:30:00+02"': "2026-07-01",
+                        '"0000-12-31"': None, '"0001-01-01"': "0001-01-01", '"9999-12-31"': "9999-12-31"}),
         (SqlType.TIMESTAMP, {'"2026-07-01T12:00:00.123456+02:00"': "2026-07-01 10:00:00.123456",
                              '"2026-07-01T12:00:00"': "2026-07-01 12:00:00", '"x"': None,
                              '"2026-07-01 12:00:00Z"': "2026-07-01 12:00:00",
                              '"2026-07-01T12:00:00.5-0200"': "2026-07-01 14:00:00.5",
                              '"2026-07-01"': "2026-07-01 00:00:00", "2026": None, '"2026-07"': None,
-                             '"12:30"': None, '"T12:30:00Z"': None, '"2026-07-01T12:00:00 CET"': None}),
+                             '"12:30"': None, '"T12:30:00Z"': None, '"2026-07-01T12:00:00 CET"': None,
+                             '"9999-12-31T23:59:59-05:00"': None, '"0001-01-01T00:00:00+14:00"': None,
+                             '"0000-01-01"': None, '"0001-01-01T00:00:00Z"': "0001-01-01 00:00:00",
+                             '"9999-12-31T23:59:59.999999Z"': "9999-12-31 23:59:59.999999"}),
     ],
 )  # fmt: skip
 def test_a_value_is_stored_exactly_or_as_null(
     spark: SparkSession, kind: SqlType, values: dict[str, str | None]
 ) -> None:
     assert dict(zip(values, stored_values(spark, kind, list(values)), strict=True)) == values
+
+
+def test_bytes_that_no_reader_of_a_file_could_decode_are_not_stored(spark: SparkSession) -> None:
+    settings = IcebergSettings(
+        warehouse="/x", table="shop.orders", partition="none", attributes={"subject": "subject"}
+    )
+    table = LakeTable("p", "lake", settings, {"v": SqlType.STRING})
+    record = (b'{"v":"a\xffb"}', [("ce_subject", b"c\xffd")], 0, "s", 0, 0)
+    rows = with_rows(spark.createDataFrame([record], SCHEMA), table, "0a" * 16)
+    row = rows.select(f"{ROW}.v", f"{ROW}.subject").collect()[0]
+    assert tuple(row) == (None, "c\N{REPLACEMENT CHARACTER}d")

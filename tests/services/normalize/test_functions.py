@@ -13,7 +13,13 @@ from hifi.record.fields import fields
 from hifi.record.headers import REASON
 from hifi.runtime.errors import Rejected
 from hifi.runtime.health import Health
-from hifi_normalize.functions.function_runner import FunctionLimits, FunctionRunner, PipeFunction
+from hifi_normalize.functions.function_runner import (
+    ROUND_BYTES,
+    AnswerRound,
+    FunctionLimits,
+    FunctionRunner,
+    PipeFunction,
+)
 
 FUNCTIONS = """
 import os, sys, time
@@ -40,6 +46,7 @@ def fork(data):
 def forge(data):
     for number in range(3, 20): os.write(number, b"o" + bytes(7) + bytes([2]) + b"{}") if data.get("forge") else None
     return data
+def blow_up(data): return {"text": "x" * data["size"]}
 def slow(data): time.sleep(0.05); return data
 """
 LIMITS = FunctionLimits(deadline_s=0.5, mean_s=1.0, memory_bytes=256 * 2**20)
@@ -62,9 +69,16 @@ async def runner(module: str) -> AsyncIterator[FunctionRunner]:
     await runner.stop()
 
 
+@pytest.fixture
+async def patient_runner(module: str) -> AsyncIterator[FunctionRunner]:
+    runner = FunctionRunner(FunctionLimits(20, 1.0, LIMITS.memory_bytes), Health("normalize", "test"))
+    yield runner
+    await runner.stop()
+
+
 async def call(runner: FunctionRunner, name: str, *data: object, version: int = 1) -> list[object]:
     answers = await runner.call(
-        PipeFunction("p", version, f"own_functions:{name}"), [*map(orjson.dumps, data)]
+        PipeFunction("p", version, f"own_functions:{name}"), [*map(orjson.dumps, data)], AnswerRound()
     )
     return [answer.reason if isinstance(answer, Rejected) else orjson.loads(answer) for answer in answers]
 
@@ -112,6 +126,35 @@ async def test_memory_is_bounded(runner: FunctionRunner) -> None:
     assert await call(runner, "fill", {"fill": 1}, {"v": 1}) == ["function-failed", {"v": 1}]
 
 
+async def test_an_answer_above_the_limit_of_a_record_is_refused_and_names_its_size(
+    patient_runner: FunctionRunner,
+) -> None:
+    function = PipeFunction("p", 1, "own_functions:blow_up")
+    sizes = (5 * 2**20, 1, 20 * 2**20)
+    refused, passed, huge = await patient_runner.call(
+        function, [b'{"size":%d}' % size for size in sizes], AnswerRound()
+    )
+    assert passed == b'{"text":"x"}'
+    for answer, size in ((refused, "5,242,891"), (huge, "20,971,531")):
+        assert isinstance(answer, Rejected)
+        assert (answer.reason, size in answer.detail) == ("function-failed", True)
+
+
+async def test_a_round_ends_when_answers_fill_it_and_the_next_one_goes_on(
+    patient_runner: FunctionRunner,
+) -> None:
+    function = PipeFunction("p", 1, "own_functions:blow_up")
+    data = [b'{"size":%d}' % (3 * 2**20 + index) for index in range(60)]
+    answers: list[bytes | Rejected] = []
+    while len(answers) < len(data):
+        round_answers = await patient_runner.call(function, data[len(answers) :], AnswerRound())
+        assert 0 < sum(len(answer) for answer in round_answers if isinstance(answer, bytes)) < 5 * ROUND_BYTES
+        answers += round_answers
+    assert [isinstance(answer, bytes) and len(answer) for answer in answers] == [
+        3 * 2**20 + index + len('{"text":""}') for index in range(60)
+    ]
+
+
 async def test_what_a_function_prints_does_no_harm_and_it_has_no_input_and_no_secrets(
     runner: FunctionRunner,
 ) -> None:
@@ -141,10 +184,10 @@ async def test_a_module_that_cannot_be_imported_holds_nothing_up_again(
         patch.setattr("hifi_normalize.functions.worker_process._START_S", 1.0)
         reasons = [
             answer.reason
-            for answer in await runner.call(stuck_function, [b"{}"] * 3)
+            for answer in await runner.call(stuck_function, [b"{}"] * 3, AnswerRound())
             if isinstance(answer, Rejected)
         ]
-    missing_answers = await runner.call(PipeFunction("p", 1, "own_functions:missing"), [b"{}"])
+    missing_answers = await runner.call(PipeFunction("p", 1, "own_functions:missing"), [b"{}"], AnswerRound())
     await runner.stop()
     assert reasons == ["function-timeout", "function-quarantined", "function-quarantined"]
     assert isinstance(missing_answers[0], Rejected)
@@ -153,7 +196,7 @@ async def test_a_module_that_cannot_be_imported_holds_nothing_up_again(
 
 async def test_a_worker_that_is_not_needed_any_more_ends_after_its_answer(runner: FunctionRunner) -> None:
     function = PipeFunction("p", 1, "own_functions:slow")
-    call_task = asyncio.create_task(runner.call(function, [b"{}"] * 5))
+    call_task = asyncio.create_task(runner.call(function, [b"{}"] * 5, AnswerRound()))
     await asyncio.sleep(0)
     runner.keep([])
     assert await call_task == [b"{}"] * 5

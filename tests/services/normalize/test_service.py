@@ -6,9 +6,12 @@ from pathlib import Path
 
 import orjson
 import pytest
+from aiokafka import AIOKafkaProducer
+from tests.support.kafka.raw_batches import batch_of, send_batch
 from tests.support.normalize.normalize_harness import headers, ids, new_stream, normalize, pipe
 from tests.support.stream_process import PARTITIONS
 
+from hifi.kafka.topics import MAX_RECORD_BYTES
 from hifi.record.fields import fields
 from hifi.record.record import Record
 
@@ -98,6 +101,45 @@ async def test_events_go_on_with_their_headers_partition_and_order_and_bad_ones_
         )
         assert b'"one"' not in record_headers["hifi_detail"]
         assert set(event.headers) - {HOP} <= set(record.headers)
+
+
+async def test_a_record_that_kafka_takes_and_hifi_does_not_costs_itself_alone(kafka: str, log: Path) -> None:
+    async with new_stream(kafka, pipe("plain")) as stream:
+        good = stream.event("plain", {})
+        large = b"x" * (MAX_RECORD_BYTES - 2000)
+        foreign_headers = [
+            [(name, None if name == without else value) for name, value in [*good.headers, ("x", b"y")]]
+            for without in ("hifi", "hifi_hop", "ce_id", "x")
+        ]
+        bad_batch = batch_of(
+            [b"{}"], header="HEADER", change=lambda raw: raw.replace(b"HEADER", b"H\xe4\xf6\xfcER")
+        )
+        await stream.put(2, stream.event("plain", {}))
+        producer = AIOKafkaProducer(bootstrap_servers=kafka, max_request_size=2 * MAX_RECORD_BYTES)
+        await producer.start()
+        for headers_of_record in foreign_headers:
+            await producer.send_and_wait(
+                stream.topics.raw, b"{}", b"k", partition=2, headers=headers_of_record
+            )
+        await send_batch(producer, stream.topics.raw, bad_batch, partition=2)
+        await producer.send_and_wait(stream.topics.raw, large, b"k", partition=2, headers=good.headers)
+        await producer.stop()
+        await stream.put(2, stream.event("plain", {}))
+        async with normalize(stream, log) as instance:
+            passed_records = await stream.read(stream.topics.normalized, 2)
+            dead_letters = await stream.read(stream.topics.dead_letter, 6)
+            assert await instance.stop() == 0
+
+    assert [int(headers(record)["hifi_raw"]) for record in passed_records] == [0, 7]
+    assert [headers(record)["hifi_reason"] for record in dead_letters] == [b"not-an-event"] * 5 + [
+        b"too-large"
+    ]
+    details = [headers(record)["hifi_detail"].decode() for record in dead_letters]
+    for name, detail in zip(("hifi", "hifi_hop", "ce_id", "x"), details, strict=False):
+        assert f"the header {name} has no value" in detail
+    assert f"offset 5 of {stream.topics.raw}[2] has a header whose name is not UTF-8" in details[4]
+    assert "offset 6 of the topic raw" in details[5]
+    assert [record.value for record in dead_letters] == [b"{}"] * 5 + [None]
 
 
 async def test_a_changed_pipe_takes_effect_a_broken_one_does_not_and_no_event_is_lost(

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from tests.support.state.stamped_log import EPOCH, Entry, StampedLog, disordered
+from tests.support.state.stamped_log import EPOCH, PIPE, START_MS, Entry, StampedLog, disordered
 from tests.support.state.step_bench import KEEPING_SOURCE, Killed, StepBench, step_pipe
 
 from hifi.record.identity import seq_text
@@ -18,7 +18,7 @@ from hifi.record.step_account import FOLDED, StepAccount, StepStatement, Tally, 
 from hifi.spark.catalyst import Catalyst
 from hifi_observe.steps.partition_account import EnrichedEvents, PartitionAccount, StepFindingJson
 from hifi_state import step_turn
-from hifi_state.explanation import UNREAD, EnrichedRecord, StepExplainer
+from hifi_state.explanation import UNREAD, EnrichedRecord, StepExplainer, events_of
 from hifi_state.fold import event_groups
 from hifi_state.fold.judged_events import JudgedEvents
 from hifi_state.fold.progress import Progress
@@ -253,6 +253,19 @@ async def test_a_row_that_the_file_loses_is_found(spark: SparkSession, tmp_path:
 def record_of(partition: int, offset: int, entry: Entry) -> EnrichedRecord:
     record = entry.record()
     return EnrichedRecord(partition, offset, record.key, record.value, list(record.headers))
+
+
+def test_a_record_whose_first_headers_have_no_value_is_no_event() -> None:
+    stamped_log = StampedLog(1)
+    record = record_of(0, 0, stamped_log.event(0, START_MS, START_MS, {}))
+    first, second, *others = record.headers
+    valueless: Any = [(name, None) for name, _ in (first, second)]
+    odd = [
+        record._replace(headers=[valueless[0], second, *others]),
+        record._replace(headers=[first, valueless[1], *others]),
+        record._replace(headers=[]),
+    ]
+    assert [found for found, _ in events_of([PIPE], [*odd, record])] == [record]
 
 
 @pytest.mark.parametrize("window", [SLIDING, pytest.param(LIMITED_EACH, marks=pytest.mark.more)])

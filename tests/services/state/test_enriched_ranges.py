@@ -19,9 +19,10 @@ from hifi.spark.catalyst import Catalyst
 from hifi.spark.spark_session import root_cause
 from hifi_state.checked_step import checked_declaration
 from hifi_state.enriched_ranges import EnrichedRanges
+from hifi_state.fold import range_folder
 from hifi_state.fold.dead_letters import LetterRecord
 from hifi_state.fold.judged_events import FoldRules
-from hifi_state.fold.range_folder import FoldedRange, RangeFolder
+from hifi_state.fold.range_folder import FoldedRange, RangeFolder, RangeTooLarge
 from hifi_state.settings import StateSettings
 
 PARTITIONS = 3
@@ -131,3 +132,34 @@ async def test_a_range_whose_records_are_deleted_fails(
         await asyncio.to_thread(ranges.fold, folder, {0: 0}, end, rules)
     assert "out of range" in root_cause(raised.value)
     assert (await asyncio.to_thread(ranges.fold, folder, {0: 10}, end, rules)).rows(None)
+
+
+async def test_a_small_range_that_makes_too_many_bytes_is_not_held_in_memory(
+    settings: StateSettings, bulk_spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stamped_log = StampedLog(1)
+    for carrier in (None, None, "A"):
+        flight = {"carrier": carrier, "delay": 1, "price": 1.5, "cancelled": False, "text": "x" * 10_000}
+        stamped_log.event(0, START_MS, START_MS, flight)
+    await written(stamped_log, settings)
+    ranges, folder = ranges_of(settings, bulk_spark, {"first": "2s"})
+    rules, end = FoldRules(1, {}, None), stamped_log.ends()
+
+    def folded() -> FoldedRange:
+        return ranges.fold(folder, {0: 0}, end, rules)
+
+    small = await asyncio.to_thread(folded)
+    assert small.size_bytes > 10_000
+    monkeypatch.setattr(range_folder, "MOST_LETTER_BYTES", 30_000)
+    few_letters = await asyncio.to_thread(small.few_letters, FETCHED_US)
+    assert few_letters is not None
+    assert len(few_letters) == 2
+    monkeypatch.setattr(range_folder, "MOST_LETTER_BYTES", 20_000)
+    assert await asyncio.to_thread(small.few_letters, FETCHED_US) is None
+    monkeypatch.setattr(range_folder, "MOST_BYTES", 10_000)
+    with pytest.raises(RangeTooLarge, match=r"^3 records of .* are read in smaller parts$"):
+        await asyncio.to_thread(folded)
+    ranges.bound.failed()
+    assert ranges.bound.records == 1
+    one = await asyncio.to_thread(ranges.fold, folder, {0: 2}, end, rules)
+    assert one.size_bytes > 10_000, "a single record is always read"

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
-from tests.support.state.stamped_log import START_MS, StampedLog, disordered
+from tests.support.state.stamped_log import OTHER, PIPE, START_MS, StampedLog, disordered
 from tests.support.state.step_bench import (
     JOIN_SOURCE,
     KEEPING_SOURCE,
@@ -26,6 +26,7 @@ from tests.support.state.window_oracle import Outcome, outcome
 from hifi.pipe.sources.step import StepSource
 from hifi.runtime.errors import Misconfigured
 from hifi_state import step_turn
+from hifi_state.fold import range_bound
 from hifi_state.fold.progress import Progress
 
 TUMBLING = {"tumbling": "10s"}
@@ -288,7 +289,7 @@ async def test_a_topic_that_is_made_again_is_no_end_to_wait_at(spark: SparkSessi
 async def test_ranges_of_a_step_that_keeps_data_have_few_records(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(step_turn, "_MOST_WITH_DATA", 30)
+    monkeypatch.setattr(range_bound, "_MOST_WITH_DATA", 30)
     stamped_log = disordered(8, 1, 50)
     for window, largest in ((FIRST, 30), (TUMBLING, stamped_log.ends()[0])):
         (folder := tmp_path / next(iter(window))).mkdir()
@@ -527,6 +528,86 @@ async def test_an_event_on_which_an_expression_throws_is_refused_and_the_others_
     assert bench.letters == {(refused.number, "sql-failed"): 1}
     (letter,) = bench.letter_fields
     assert letter["hifi_detail"] == b"an expression of the pipe failed on this event"
+
+
+async def test_an_event_on_which_an_expression_of_a_join_throws_is_refused_and_the_pair_of_others_is_not(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    stamped_log = StampedLog(1, (PIPE, OTHER))
+    refused = set()
+    for pipe in (PIPE, OTHER):
+        stamped_log.event(0, START_MS, START_MS, flight(delay=1), pipe)
+        refused.add((stamped_log.event(0, START_MS, START_MS, flight(delay=0), pipe).number, "sql-failed"))
+        stamped_log.event(0, START_MS + 60_000, START_MS + 60_000, flight(delay=2), pipe)
+    stamped_log.heartbeat(0)
+    throwing = "element_at(array(1, 2), delay)"
+    join = {**JOIN_SOURCE["join"], "fields": {"price": throwing}}
+    window = {"join": join, "fields": {"delay": throwing}}
+    bench = StepBench(spark, stamped_log, step_pipe(window), tmp_path)
+    await bench.run([stamped_log.ends()])
+    assert [(body["delay"], body["price"]) for [body] in bench.results.values()] == [(1, 1)]
+    assert bench.letters.keys() == refused
+
+
+@pytest.mark.parametrize("is_lost", LOSSES)
+async def test_a_mean_of_numbers_whose_sum_is_beyond_all_doubles_is_null(
+    spark: SparkSession, tmp_path: Path, is_lost: bool
+) -> None:
+    stamped_log = StampedLog(1)
+    cuts = []
+    for price in (1.7e308, -1.7e308, 1.0):  # their sums are infinite, not a number, and still not a number
+        for _ in range(2):
+            stamped_log.event(0, START_MS, START_MS, {**flight(), "price": price})
+        cuts.append(stamped_log.ends())
+    stamped_log.event(0, START_MS + 60_000, START_MS + 60_000, flight())
+    stamped_log.heartbeat(0)
+    cuts.append(stamped_log.ends())
+    bench = StepBench(spark, stamped_log, step_pipe(TUMBLING), tmp_path)
+    for cut in cuts:
+        await bench.run([cut])
+        if is_lost:
+            bench.lose_files()
+    assert shown(bench.results) == expected(stamped_log, cuts, bench.step).results
+    assert [(body["flights"], body["mean"]) for [body] in bench.results.values()] == [(6, None)]
+
+
+@pytest.mark.parametrize("window", [FIRST, more(TUMBLING)])
+async def test_a_header_without_a_value_is_left_out_of_letters_and_of_events_that_pass_on(
+    spark: SparkSession, tmp_path: Path, window: dict[str, Any]
+) -> None:
+    stamped_log = StampedLog(1)
+    entries = [stamped_log.event(0, START_MS, START_MS, flight(carrier)) for carrier in ("A", None)]
+    for entry in entries:
+        entry.valueless = ("ce_subject", "trace")
+    stamped_log.event(0, START_MS + 60_000, START_MS + 60_000, flight())
+    stamped_log.heartbeat(0)
+    bench = StepBench(spark, stamped_log, step_pipe(window), tmp_path)
+    await bench.run([stamped_log.ends()])
+    assert len(bench.results) == 1
+    assert bench.letters == {(entries[1].number, "no-key"): 1}
+    assert not bench.letter_fields[0].keys() & {"ce_subject", "trace"}
+
+
+async def test_an_event_that_was_accepted_in_the_year_9999_is_refused_and_no_watermark_follows_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    stamped_log = StampedLog(1)
+    for second in (0, 60):
+        stamped_log.event(0, START_MS + second * 1000, START_MS + second * 1000, flight())
+    far_ms = 253_402_300_799_999  # the end of the year 9999, the latest that is an event
+    far_event = stamped_log.event(0, far_ms, far_ms, flight())
+    far_event.valueless = ("ce_time",)
+    cuts = [stamped_log.ends()]
+    entry = stamped_log.event(0, START_MS + 61_000, START_MS + 61_000, flight())
+    assert entry.stamp_ms == far_ms
+    stamped_log.heartbeat(0)
+    cuts.append(stamped_log.ends())
+    bench = StepBench(spark, stamped_log, step_pipe(TUMBLING), tmp_path)
+    await bench.run(cuts)
+    assert Progress.decode(bench.kept).marks == {0: START_MS + 60_000}
+    assert bench.letters == {(far_event.number, "future"): 1}
+    assert bench.counts["folded"] == 3
+    assert [body["flights"] for [body] in bench.results.values()] == [1]
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,14 @@
 """The file of a step: parts are merged, and windows and progress change together."""
 
+import math
 from pathlib import Path
 
-from hifi.pipe.sources.step import read_aggregate
+import orjson
+
+from hifi.pipe.sources.step import StepSource, read_aggregate
 from hifi.spark.step_sql import parts
 from hifi_state.fold.progress import Progress
+from hifi_state.fold.results import ResultEvents
 from hifi_state.fold.window_file import WindowFile
 from hifi_state.fold.window_row import WindowRow
 
@@ -49,6 +53,24 @@ def test_parts_of_two_batches_are_merged_also_beyond_64_bits_and_with_nulls(tmp_
     assert reopened.windows() == 3
     reopened.apply([], progress(3, emitted_ms=10))
     assert [window.end_ms for window in reopened.due(100)] == [20]
+
+
+def test_a_sum_that_is_no_number_stays_so_and_its_mean_is_null(tmp_path: Path) -> None:
+    fields = {"mean": "avg(x)", "total": "sum(x)"}
+    source = {"kind": "step", "from": "flights", "key": {"carrier": "string"}, "fields": fields}
+    step = StepSource.model_validate({**source, "window": {"tumbling": "1s"}})
+    results = ResultEvents("delays", step, ["double", "double"])
+    file = WindowFile(tmp_path / "a.db", results.parts, has_sessions=False)
+    for number, total in enumerate((math.inf, -math.inf, 5.0), 1):
+        file.apply([row(1000, '["A"]', total, 2, total)], progress(number))
+    file.close()
+    file = WindowFile(tmp_path / "a.db", results.parts, has_sessions=False)
+    file.apply([row(1000, '["A"]', 5.0, 2, 5.0)], progress(4))
+    rows = list(file.due(1000))
+    assert [math.isnan(value) for value in rows[0].parts] == [True, False, True]  # type: ignore[arg-type]
+    rows.append(row(2000, '["A"]', None, 2, None))
+    bodies = [orjson.loads(event.data or b"") for event in results.of(rows)]
+    assert [(body["mean"], body["total"]) for body in bodies] == [(None, None), (None, None)]
 
 
 def test_a_file_of_another_declaration_or_a_damaged_one_is_made_anew(tmp_path: Path) -> None:

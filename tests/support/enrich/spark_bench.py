@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pyspark.sql import functions as F
+
 from hifi.pipe.model import Pipe, QueryTrigger
 from hifi.pipe.revision import PipeRevision
 from hifi.record.fields import fields, packed
@@ -133,9 +135,13 @@ class SparkBench:
         )
 
     def run(
-        self, plan: QueryPlan, records: Sequence[tuple[bytes | None, bytes | None, int, Any]]
+        self,
+        plan: QueryPlan,
+        records: Sequence[tuple[bytes | None, bytes | None, int, Any]],
+        appended_ms: int = 0,
     ) -> list[OutputRecord]:
         frame = self.catalyst.spark.createDataFrame(list(records), SCHEMA).coalesce(self.tasks)
+        frame = frame.withColumn("timestamp", F.timestamp_millis(F.lit(appended_ms)))
         return [
             OutputRecord(
                 row.key and bytes(row.key),

@@ -20,7 +20,10 @@ OTHER = "other"
 
 @dataclass(slots=True)
 class Entry:
-    """A record of a partition. `number` identifies the event, for a copy as for its original; None: a heartbeat."""
+    """A record of a partition. `number` identifies the event, for a copy as for its original; None: a heartbeat.
+
+    `valueless` are headers that have no value, which Kafka allows; without `ce_time` its time is that of acceptance.
+    """
 
     number: int | None
     stamp_ms: int | None
@@ -30,6 +33,7 @@ class Entry:
     data: Mapping[str, Any] = field(default_factory=dict)
     pipe: str = PIPE
     replay: bool = False
+    valueless: tuple[str, ...] = ()
 
     def record(self) -> Record:
         """The record on `enriched`."""
@@ -45,7 +49,9 @@ class Entry:
             )
         hop = b"%d;%d;shop" % (accepted_us, self.raw) + (b";;;" + stamp if stamp else b"")
         headers = [(name, identity), ("hifi_hop", hop), ("ce_id", b"%d" % self.number)]
-        headers.append(("ce_time", format_us(self.time_ms * 1000)))
+        if "ce_time" not in self.valueless:
+            headers.append(("ce_time", format_us(self.time_ms * 1000)))
+        headers += [(name, None) for name in self.valueless]  # type: ignore[misc]
         if self.replay:
             headers += [("hifi_replay", b"1"), ("hifi_service", b"enrich")]
         return Record(b"k", orjson.dumps(self.data), headers)

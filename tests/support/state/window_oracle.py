@@ -1,5 +1,6 @@
 """What a step must make of a log, in plain Python that shares no code with the service."""
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -227,12 +228,12 @@ def _refusal(entry: Entry, horizon_ms: int | None, lateness_ms: int) -> str | No
 
 def _aggregates(start_ms: int, entries: Sequence[Entry]) -> dict[str, Any]:
     delays = [entry.data["delay"] for entry in entries if entry.data["delay"] is not None]
-    prices = [entry.data["price"] for entry in entries]
+    mean = sum(entry.data["price"] for entry in entries) / len(entries)
     return {
         "start_ms": start_ms,
         "flights": len(entries),
         "late": sum(delay >= 15 for delay in delays),
         "worst": max(delays, default=None),
-        "mean": round(sum(prices) / len(prices), 9),
+        "mean": round(mean, 9) if math.isfinite(mean) else None,
         "total": sum(delays) if delays else None,
     }

@@ -6,7 +6,8 @@ of a later TRUNCATE or snapshot are higher.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, overload
 
@@ -24,7 +25,7 @@ from hifi_debezium.declaration import DebeziumSource
 from hifi_debezium.source.changes import BEGUN, COLUMNS, ENDED, SCANNED, ChangeEvent, ChangeReader, Sweep
 from hifi_debezium.source.columns import Types
 from hifi_debezium.source.connector import Connector
-from hifi_debezium.source.kept_keys import KeptKeys, Marks
+from hifi_debezium.source.kept_keys import PARTITIONS, KeptKeys, Marks
 from hifi_debezium.source.key_records import LeftKey, gone, mark_record
 from hifi_debezium.source.slot import held_by_slot
 from hifi_debezium.source.type_lookup import look_up_types
@@ -69,6 +70,22 @@ class _Deletes(Sequence[SourceEvent]):
         return self._delete(self._row_keys[index])
 
 
+@dataclass
+class _SweepProgress:
+    """How far a sweep is: its rows are deleted and forgotten by the partitions of their keys."""
+
+    offset: int
+    """Of the record that it follows."""
+    tables: Mapping[str, int]
+    """Table to the offset before which its rows were told of last."""
+    partition: int = 0
+    """That is next, or whose deletes are being written."""
+    row_keys: Sequence[LeftKey] = ()
+    """Of the rows whose deletes are being written."""
+    rows: int = 0
+    """Number of rows that were deleted."""
+
+
 class ChangeEvents(TopicEvents):
     """Makes the events of one source."""
 
@@ -91,8 +108,10 @@ class ChangeEvents(TopicEvents):
         self._topic_id = self._why_unknown = ""
         self._lookups = 0
         """How often in a row the database did not answer."""
-        self._swept_keys: list[LeftKey] = []
-        """Keys of rows whose deletes are being written."""
+        self._sweeping: _SweepProgress | None = None
+        """How far a sweep is whose deletes are being written."""
+        self._continued: _SweepProgress | None = None
+        """The same, when all deletes that were made were written and forgotten; None: a sweep begins anew."""
 
     def event_reader(self, cluster: str) -> ChangeReader:
         """A function that makes the event of each change."""
@@ -139,7 +158,7 @@ class ChangeEvents(TopicEvents):
             )
             logger.error("keys-lost", pipe=self._pipe, topic=self._keys.topic, offset=kept_offset)
         if _offset(marks, _UNENDED) > ended_offset:
-            self._tell_unended(marks[_UNENDED][1]["why"])
+            self._tell_unended(str(marks[_UNENDED][1].get("why")))
         reader.columns = {
             name.removeprefix(COLUMNS): dict(values)
             for name, (_, values) in marks.items()
@@ -192,7 +211,7 @@ class ChangeEvents(TopicEvents):
     async def following(
         self, record: ConsumerRecord, event: SourceEvent
     ) -> Sequence[tuple[str, Sequence[SourceEvent]]]:
-        """Deletes of the rows that are gone with a TRUNCATE, or at the end of a snapshot.
+        """Deletes of the rows that are gone with a TRUNCATE, or at the end of a snapshot: some of them at a time.
 
         Where Debezium goes on after a snapshot that has not ended, another one is begun: it may have read no row of
         it, or have missed what was committed between that snapshot and its slot.
@@ -252,24 +271,34 @@ class ChangeEvents(TopicEvents):
     async def _deletes(
         self, reader: ChangeReader, record: ConsumerRecord, sweep: Sweep
     ) -> list[tuple[str, Sequence[SourceEvent]]]:
-        tables = sweep.tables or await self._read_tables()
-        deletions = list[tuple[str, Sequence[SourceEvent]]]()
-        self._swept_keys = []
-        async for partition, row_keys in self._keys.left(tables):
-            self._swept_keys += row_keys
-            # By table: a TRUNCATE of one leaves lower positions in others, which a later sweep has.
-            for table in sorted({row_key.table for row_key in row_keys}):
-                left_keys = [row_key for row_key in row_keys if row_key.table == table]
-                deletes = _Deletes(left_keys, partial(reader.deleted, record, sweep))
-                deletions.append((f"swept/{partition}/{table}", deletes))
-        rows = sum(len(deletes) for _, deletes in deletions)
+        """The deletes of the rows whose keys are in the next partition that has any; none: the sweep is complete."""
+        progress, self._continued = self._continued, None
+        if progress is None or progress.offset != record.offset:
+            progress = _SweepProgress(record.offset, sweep.tables or await self._read_tables())
+        while progress.partition < PARTITIONS:
+            row_keys = await self._keys.left(progress.partition, progress.tables)
+            if row_keys:
+                progress.row_keys, self._sweeping = row_keys, progress
+                # By table: a TRUNCATE of one leaves lower positions in others, which a later sweep has.
+                keys_by_table: dict[str, list[LeftKey]] = {}
+                for row_key in row_keys:
+                    keys_by_table.setdefault(row_key.table, []).append(row_key)
+                return [
+                    (
+                        f"swept/{progress.partition}/{table}",
+                        _Deletes(keys_by_table[table], partial(reader.deleted, record, sweep)),
+                    )
+                    for table in sorted(keys_by_table)
+                ]
+            progress.partition += 1
+        tables, rows = progress.tables, progress.rows
         if sweep.why == "snapshot":
             self._may_miss = self._may_keep = ""
         if rows or sweep.tables:
             logger.warning("rows-swept", pipe=self._pipe, why=sweep.why, tables=sorted(tables), rows=rows)
             cause = "a TRUNCATE" if sweep.tables else "a new snapshot"
             self._set_sweep_notice(f"{rows:,} rows of {', '.join(sorted(tables))} were deleted for {cause}")
-        return deletions
+        return []
 
     def _set_sweep_notice(self, text: str) -> None:
         self._sweep_notice, self._sweep_notice_s = text, monotonic_s()
@@ -288,9 +317,15 @@ class ChangeEvents(TopicEvents):
 
     async def following_written(self) -> None:
         """Forget the keys of the rows that were deleted."""
-        swept_keys, self._swept_keys = self._swept_keys, []
-        for keys_slice in loop_slices(swept_keys):
+        progress, self._sweeping = self._sweeping, None
+        if progress is None:
+            return
+        for keys_slice in loop_slices(progress.row_keys):
             await self._keys.write(map(gone, keys_slice))
+        progress.rows += len(progress.row_keys)
+        progress.row_keys = ()
+        progress.partition += 1
+        self._continued = progress
 
     async def close(self) -> None:
         """Close the connections."""

@@ -257,7 +257,10 @@ def _bits(declared: Mapping[str, Any]) -> Callable[[Any, bool], Any]:
     length = int(declared["parameters"]["length"])
 
     def text(value: Any, _: bool) -> str:
-        return format(int.from_bytes(base64.b64decode(value), "little"), f"0{length}b")
+        bits = base64.b64decode(value)
+        if length > 8 * len(bits):  # else a length alone could ask for any amount of memory
+            raise Unreadable(f"has {len(bits)} bytes, too few for the {length} bits of its type")
+        return format(int.from_bytes(bits, "little"), f"0{length}b")
 
     return text
 

@@ -8,7 +8,7 @@ back writes the same again.
 
 import asyncio
 import zlib
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, TypeAlias
 
@@ -20,27 +20,28 @@ from hifi.kafka.clients import close, connect, plain_producer, started_admin, to
 from hifi.kafka.security import KafkaSecurity
 from hifi.kafka.topic_identity import topic_identity
 from hifi.kafka.topic_reader import offset_ranges, read_ranges
-from hifi.runtime import exact_json
+from hifi.runtime import log
 from hifi.runtime.errors import Retryable
 from hifi_debezium.source.key_records import (
     KeyRecord,
     LeftKey,
     is_mark,
     left_key,
-    mark_name,
     offset_of,
     prefix_of,
+    read_mark,
     table_prefix,
 )
 
-_PARTITIONS: Final = 8
+PARTITIONS: Final = 8
 """Those with keys. The keys of one are in memory at once."""
-_MARKS: Final = _PARTITIONS
+_MARKS: Final = PARTITIONS
 """The partition with the marks, which is read often."""
 _BATCH_BYTES: Final = 512 * 1024
 _MOST_WAIT_MS: Final = 20
 """A fetch at the end of a partition delays the next partition by as much."""
 
+logger = log.get(__name__)
 
 Marks: TypeAlias = dict[str, tuple[int, Mapping[str, Any]]]
 """Marks to their offsets and values."""
@@ -74,7 +75,7 @@ class KeptKeys:
                 self._bootstrap, f"hifi-{self._pipe}", security=self._security, pipe=self._pipe
             ) as admin:
                 if self.topic not in await admin.list_topics():
-                    await create_topic(admin, self.topic, _PARTITIONS + 1, {"cleanup.policy": "compact"})
+                    await create_topic(admin, self.topic, PARTITIONS + 1, {"cleanup.policy": "compact"})
                 await known_partitions(admin, self.topic)
                 return await self.topic_id()
         except (KafkaError, OSError) as error:
@@ -101,9 +102,9 @@ class KeptKeys:
         """
         async with self._read_lock:
             producer = await self._started()
-            by_partition: list[dict[bytes, bytes | None]] = [{} for _ in range(_PARTITIONS + 1)]
+            by_partition: list[dict[bytes, bytes | None]] = [{} for _ in range(PARTITIONS + 1)]
             for name, value in records:
-                partition = _MARKS if is_mark(name) else zlib.crc32(name) % _PARTITIONS
+                partition = _MARKS if is_mark(name) else zlib.crc32(name) % PARTITIONS
                 by_partition[partition][name] = value
             try:
                 await asyncio.gather(
@@ -129,22 +130,23 @@ class KeptKeys:
         acknowledgements.append(await producer.send_batch(batch, self.topic, partition=partition))
         await asyncio.gather(*acknowledgements)
 
-    async def left(self, tables: Mapping[str, int]) -> AsyncIterator[tuple[int, list[LeftKey]]]:
-        """Keys that were last told of before an offset, by partition and in the order of their offsets.
+    async def left(self, partition: int, tables: Mapping[str, int]) -> list[LeftKey]:
+        """Keys of one of the `PARTITIONS` that were last told of before an offset, in the order of their offsets.
 
         Args:
+            partition: number.
             tables: to the offset.
 
         Raises:
             aiokafka.errors.KafkaError, OSError: Kafka does not answer.
         """
         end_offsets = {table_prefix(table): offset for table, offset in tables.items()}
+        last_values: dict[bytes, bytes] = {}
         async with self._read_lock, self._consumer() as consumer:
-            for partition in range(_PARTITIONS):
-                tp = TopicPartition(self.topic, partition)
-                last_values: dict[bytes, bytes] = {}
-                async for records in read_ranges(consumer, await offset_ranges(consumer, [tp])):
-                    for record in records:
+            ranges = await offset_ranges(consumer, [TopicPartition(self.topic, partition)])
+            async for records in read_ranges(consumer, ranges):
+                for record in records:
+                    try:
                         end_offset = end_offsets.get(prefix_of(record.key))
                         if end_offset is None:
                             continue
@@ -152,13 +154,16 @@ class KeptKeys:
                             last_values[record.key] = record.value
                         else:
                             last_values.pop(record.key, None)
-                yield (
-                    partition,
-                    sorted(
-                        (left_key(name, value) for name, value in last_values.items()),
-                        key=lambda row_key: row_key.offset,
-                    ),
-                )
+                    except ValueError as error:
+                        self._tell_unreadable(partition, error, offset=record.offset)
+        left_keys = list[LeftKey]()
+        for name, value in last_values.items():
+            try:
+                left_keys.append(left_key(name, value))
+            except ValueError as error:
+                self._tell_unreadable(partition, error, table=prefix_of(name)[:-1])
+        left_keys.sort(key=lambda row_key: row_key.offset)
+        return left_keys
 
     async def marks(self) -> Marks:
         """Marks to their offsets and values.
@@ -171,9 +176,24 @@ class KeptKeys:
             ranges = await offset_ranges(consumer, [TopicPartition(self.topic, _MARKS)])
             async for records in read_ranges(consumer, ranges):
                 for record in records:
-                    offset, values = exact_json.loads(record.value)
-                    marks[mark_name(record.key)] = offset, values
+                    try:
+                        name, offset, values = read_mark(record.key, record.value)
+                    except ValueError as error:
+                        self._tell_unreadable(_MARKS, error, offset=record.offset)
+                    else:
+                        marks[name] = offset, values
         return marks
+
+    def _tell_unreadable(self, partition: int, error: ValueError, **where: Any) -> None:
+        """Log that a record is passed over which hifi has not written, such as one that a person has."""
+        logger.warning(
+            "kept-key-unreadable",
+            pipe=self._pipe,
+            topic=self.topic,
+            partition=partition,
+            error=str(error),
+            **where,
+        )
 
     async def close(self) -> None:
         """Close the connection."""

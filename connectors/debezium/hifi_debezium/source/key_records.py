@@ -58,21 +58,54 @@ def table_prefix(table: str) -> bytes:
     return table.encode() + _END_OF_TABLE
 
 
-def prefix_of(name: bytes) -> bytes:
-    """The bytes that the key of a record begins with, up to the key of its row."""
-    return name[: name.index(_END_OF_TABLE) + 1]
+def prefix_of(name: bytes | None) -> bytes:
+    """The bytes that the key of a record begins with, up to the key of its row.
+
+    Raises:
+        ValueError: it is no key of a row.
+    """
+    table, end, _ = (name or b"").partition(_END_OF_TABLE)
+    if not end:
+        raise ValueError("its key names no table")
+    return table + end
 
 
 def offset_of(value: bytes) -> int:
-    """The offset in the value of a record."""
+    """The offset in the value of a record.
+
+    Raises:
+        ValueError: it has none.
+    """
     return int(value[1 : value.index(b",")])
 
 
 def left_key(name: bytes, value: bytes) -> LeftKey:
-    """The key that a record has told of."""
+    """The key that a record has told of.
+
+    Raises:
+        ValueError: it tells of none.
+    """
     table, _, record_key = name.partition(_END_OF_TABLE)
-    offset, values = exact_json.loads(value)
+    offset, values = _offset_and_values(value)
     return LeftKey(table.decode(), record_key, values, offset)
+
+
+def read_mark(name: bytes | None, value: bytes | None) -> tuple[str, int, Mapping[str, Any]]:
+    """The name of a mark, its offset and its values.
+
+    Raises:
+        ValueError: the record is none.
+    """
+    if name is None or not is_mark(name):
+        raise ValueError("its key is no name of a mark")
+    return mark_name(name), *_offset_and_values(value or b"")
+
+
+def _offset_and_values(value: bytes) -> tuple[int, Mapping[str, Any]]:
+    content = exact_json.loads(value)
+    if not isinstance(content, list) or [*map(type, content)] != [int, dict]:
+        raise ValueError("its value is no offset with values")
+    return content[0], content[1]
 
 
 def is_mark(name: bytes) -> bool:

@@ -14,6 +14,7 @@ from hifi.runtime import log
 from hifi.runtime.clock import monotonic_s
 from hifi.runtime.egress import EgressKind, egress
 from hifi.runtime.errors import Misconfigured
+from hifi.runtime.running import cancel
 from hifi_http.declaration import HttpOauth
 from hifi_http.destination.route import basic_authorization
 
@@ -25,6 +26,8 @@ _DEFAULT_LIFE_S: Final = 60.0
 """Life of a token whose endpoint says none, seconds."""
 _RENEW_SHARE: Final = 0.8
 """Share of its life after which a token is replaced."""
+_SHORTEST_WAIT_S: Final = 0.5
+"""Time between two requests for a token at least, however short its life, seconds."""
 
 logger = log.get(__name__)
 
@@ -81,10 +84,8 @@ class AccessToken:
     async def stop(self) -> None:
         """Stop fetching."""
         self._stopped = True
-        self._task.cancel()
         self._fetch_ended.set()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._task
+        await cancel(self._task)
 
     async def _run(self) -> None:
         while True:
@@ -93,17 +94,23 @@ class AccessToken:
             self._fetched_s = monotonic_s()
             try:
                 self.value, life_s = await fetch_token(self._pipe, self._oauth, self._secret())
-            except Misconfigured as error:
-                logger.warning("no-access-token", error=str(error), pipe=self._pipe, **self._log_fields)
+            except Exception as error:  # noqa: BLE001 - of whatever kind: the next request may succeed
+                # The message of another error may quote the secret.
+                is_told = isinstance(error, Misconfigured)
+                reason = str(error) if is_told else f"no access token: {type(error).__name__}"
+                logger.warning("no-access-token", error=reason, pipe=self._pipe, **self._log_fields)
                 valid_s = self._expires_s - monotonic_s()
                 if valid_s <= 0:
-                    self.value, self.error = "", str(error)
+                    self.value, self.error = "", reason
                 wait_s = min(RETRY_S, valid_s) if valid_s > 0 else RETRY_S
             else:
                 self.error = ""
                 self._expires_s = self._fetched_s + life_s
-                wait_s = life_s * _RENEW_SHARE
-            self._on_change()
+                wait_s = max(life_s * _RENEW_SHARE, _SHORTEST_WAIT_S)
+            try:
+                self._on_change()
+            except Exception:
+                logger.exception("access-token-unusable", pipe=self._pipe, **self._log_fields)
             self._fetch_ended.set()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
@@ -135,14 +142,22 @@ async def fetch_token(pipe: str, oauth: HttpOauth, secret: str) -> tuple[str, fl
         ):
             if answer.status != 200:
                 raise ValueError(f"it answers {answer.status}")
-            token_answer = json.loads(await answer.content.read(_ANSWER_BYTES))
+            body = b""
+            while chunk := await answer.content.read(_ANSWER_BYTES):
+                body += chunk
+                if len(body) > _ANSWER_BYTES:
+                    raise ValueError(f"its answer has more than {_ANSWER_BYTES} bytes")
+            token_answer = json.loads(body)
         token, life_s = (
             str(token_answer["access_token"]),
             float(token_answer.get("expires_in", _DEFAULT_LIFE_S)),
         )
         if not token or not math.isfinite(life_s) or life_s <= 0:
             raise ValueError("its answer has no token with a life")
-    except (OSError, aiohttp.ClientError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (
+        *(OSError, aiohttp.ClientError, ValueError, KeyError, TypeError, AttributeError),
+        *(OverflowError, RecursionError),
+    ) as error:
         reason = str(error) if isinstance(error, OSError | aiohttp.ClientError | ValueError) else ""
         message = f"the token endpoint {url} gave no access token: {reason or type(error).__name__}"
         raise Misconfigured(message) from None

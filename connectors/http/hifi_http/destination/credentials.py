@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import traceback
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -157,11 +158,23 @@ class Credentials:
         return self._usable_secrets()
 
     def _usable_secrets(self) -> Secrets:
-        """Read the secrets, and refuse unusable ones here, so that the old ones stay."""
-        current = read_secrets(self._pipe, self._destination)
-        RequestTemplate(self._destination, current.headers, current.signing)
-        if current.tls is not None:
-            tls_context(current.tls)
+        """Read the secrets, and refuse unusable ones here, so that the old ones stay.
+
+        Raises:
+            Misconfigured: a secret is missing or unusable.
+        """
+        try:
+            current = read_secrets(self._pipe, self._destination)
+            RequestTemplate(self._destination, current.headers, current.signing)
+            self._route(current)
+        except Misconfigured:
+            raise
+        except Exception as error:  # noqa: BLE001 - only this destination is without credentials
+            error_name = type(error).__name__
+            # Without the error's message, which may quote a secret.
+            frames = "".join(traceback.format_tb(error.__traceback__))
+            logger.error("credentials-unusable", error=error_name, frames=frames, **self._log_fields)  # noqa: TRY400
+            raise Misconfigured(f"its credentials cannot be used: {error_name}; see the log") from None
         return current
 
     def _use(self, current: Secrets) -> None:

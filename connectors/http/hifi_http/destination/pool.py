@@ -155,20 +155,21 @@ class ConnectionPool:
         try:
             async with asyncio.timeout(timeout_s):
                 return await self._open()
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # UnicodeError: a part of the name is empty or too long
             return self._failure(error)
         finally:
             self._connecting -= 1
 
-    def _failure(self, error: OSError) -> NoResponse:
+    def _failure(self, error: OSError | UnicodeError) -> NoResponse:
         """The reason why no connection could be opened. Nothing was sent to the destination."""
         proxy = self.route.proxy
         side = "destination" if proxy is None else "proxy"
         if isinstance(error, TimeoutError):
             reason, detail = "connect", f"the {side} accepted no connection in time"
-        elif isinstance(error, socket.gaierror):
+        elif isinstance(error, socket.gaierror | UnicodeError):
             names = self._host if proxy is None else f"{proxy.host} or {self._host}"
-            reason, detail = "dns", f"the name {names} has no address: {error.strerror}"
+            why = error.strerror if isinstance(error, socket.gaierror) else "no resolver looks up such a name"
+            reason, detail = "dns", f"the name {names} has no address: {why}"
         elif isinstance(error, ssl.SSLError):
             reason, detail = "tls", f"the TLS handshake with the destination failed: {error.reason or error}"
         elif isinstance(error, EgressRefused):

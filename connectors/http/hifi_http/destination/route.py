@@ -48,7 +48,8 @@ def tls_context(texts: TlsTexts) -> ssl.SSLContext:
         Misconfigured: a text is no certificate or key, or they do not fit; the message quotes none.
     """
     try:
-        context = ssl.create_default_context(cadata=texts.ca or None)
+        # Only comments between certificates have other characters than ASCII.
+        context = ssl.create_default_context(cadata=texts.ca.encode("ascii", "replace").decode() or None)
     except ssl.SSLError:
         raise Misconfigured("`tls.ca` has no certificates in PEM") from None
     if texts.certificate:

@@ -5,7 +5,6 @@ https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-w
 """
 
 import base64
-import binascii
 import hashlib
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -48,7 +47,7 @@ def _hmac(key: str) -> Signer:
 def _ed25519(text: str) -> Signer:
     try:
         key_bytes = base64.b64decode(text, validate=True)
-    except binascii.Error:
+    except ValueError:
         key_bytes = b""
     # Some libraries append the public key.
     if len(key_bytes) not in (_SEED_BYTES, 2 * _SEED_BYTES):

@@ -15,8 +15,10 @@ from typing import Final
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.io.pyarrow import parquet_file_to_data_file
 from pyiceberg.manifest import DataFile
-from pyiceberg.table import Table, Transaction
+from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.types import StringType
+from pyiceberg.utils.properties import property_as_bool
 
 from hifi.runtime import log, metrics
 from hifi.runtime.backoff import backoff_s
@@ -75,9 +77,15 @@ class TableCommits:
         """
 
         def add(change: Transaction) -> None:
-            change.add_files(
-                list(files), snapshot_properties=self._properties(progress), check_duplicate_files=False
+            update = change.update_snapshot(snapshot_properties=self._properties(progress))
+            merges_manifests = property_as_bool(
+                self.table.properties,
+                TableProperties.MANIFEST_MERGE_ENABLED,
+                TableProperties.MANIFEST_MERGE_ENABLED_DEFAULT,
             )
+            with update.merge_append() if merges_manifests else update.fast_append() as snapshot:
+                for path in files:
+                    snapshot.append_data_file(self._data_file(path))
 
         self._commit(add)
         self.progress = progress
@@ -103,9 +111,7 @@ class TableCommits:
                 for data_file in old_files:
                     snapshot.delete_data_file(data_file)
                 for path in files:
-                    snapshot.append_data_file(
-                        parquet_file_to_data_file(self.table.io, self.table.metadata, path)
-                    )
+                    snapshot.append_data_file(self._data_file(path))
 
         self._commit(swap)
         self.progress = progress
@@ -127,6 +133,24 @@ class TableCommits:
     def name(self) -> str:
         """Namespace and name."""
         return ".".join(self.table.name())
+
+    def _data_file(self, path: str) -> DataFile:
+        """A data file with its statistics.
+
+        pyiceberg cuts the greatest text of a column and raises the last character, which fails for U+D7FF: then texts
+        are not cut. Spark states none that are longer than 4 KiB.
+        """
+        metadata = self.table.metadata
+        try:
+            return parquet_file_to_data_file(self.table.io, metadata, path)
+        except UnicodeEncodeError:
+            uncut_texts = {
+                f"{TableProperties.METRICS_MODE_COLUMN_CONF_PREFIX}.{column.name}": "full"
+                for column in metadata.schema().fields
+                if isinstance(column.field_type, StringType)
+            }
+            uncut_metadata = metadata.model_copy(update={"properties": metadata.properties | uncut_texts})
+            return parquet_file_to_data_file(self.table.io, uncut_metadata, path)
 
     def _take_over(self) -> None:
         for attempt in range(self._attempts):

@@ -21,7 +21,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from requests import Response, Session
-from requests.adapters import HTTPAdapter
+from requests.adapters import BaseAdapter, HTTPAdapter
 
 from hifi.pipe.lake_catalog import FILE_PROPERTIES, SERVER_PROPERTIES, refuse_property
 from hifi.pipe.limits import pipe_limits, resolved_path
@@ -34,6 +34,8 @@ NAME: Final = "hifi"
 _WAREHOUSE: Final = "warehouse"
 _URI: Final = "uri"
 _S3: Final = ("s3", "s3a", "s3n")
+_WAIT_S: Final = 60.0
+"""Longer than the proxy for connections takes to say that a server accepts none."""
 
 
 class WarehouseFileIO(PyArrowFileIO):
@@ -202,6 +204,33 @@ class RestrictedRestCatalog(_RestrictedCatalog, RestCatalog):
         session.proxies = _proxies(EgressKind.CATALOG, self.pipe)
         if tokens := self.properties.get("oauth2-server-uri"):
             session.mount(tokens, _TokenAdapter(self.pipe))
+        _bound_waits(session)
+
+    def _init_sigv4(self, session: Session) -> None:
+        """Sign requests; pyiceberg calls it after `_config_headers`."""
+        super()._init_sigv4(session)
+        _bound_waits(session)
+
+
+class _BoundedAdapter(BaseAdapter):
+    """Sends requests by another adapter, and waits at most `_WAIT_S` for a connection and for the next bytes."""
+
+    def __init__(self, adapter: BaseAdapter) -> None:
+        super().__init__()
+        self._adapter = adapter
+
+    def send(self, *arguments: Any, **options: Any) -> Response:
+        return self._adapter.send(*arguments, **{**options, "timeout": _WAIT_S})
+
+    def close(self) -> None:
+        self._adapter.close()
+
+
+def _bound_waits(session: Session) -> None:
+    """Bound the waits of all requests: without that a server that never answers stops every table."""
+    for prefix, adapter in session.adapters.items():
+        if not isinstance(adapter, _BoundedAdapter):
+            session.adapters[prefix] = _BoundedAdapter(adapter)
 
 
 class _TokenAdapter(HTTPAdapter):

@@ -29,7 +29,7 @@ Convert: TypeAlias = Callable[[Any], Any]
 _INT: Final = 2**31
 _LONG: Final = 2**63
 _FRACTION: Final = re.compile(r"\.(\d*[1-9])?0*(?!\d)")
-_DECIMAL: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([Ee][+-]?\d+)?", re.ASCII)
+_DECIMAL: Final = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[Ee][+-]?\d+)?", re.ASCII)
 """Texts that are decimals for others, too: Python reads `1_000` and the digits of all scripts."""
 _NON_FINITE: Final = frozenset({"NaN", "Infinity", "-Infinity"})
 

@@ -1,5 +1,6 @@
 """The schemas of a registry that were asked for, compiled, by id."""
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Final, TypeAlias
@@ -11,9 +12,12 @@ from hifi.runtime.errors import Rejected, Retryable
 
 _MOST: Final = 1000
 """Schemas that are kept; those that were not used for the longest time are asked for again."""
-_NOT_FOUND: Final = 404
+_AT_ONCE: Final = 8
+"""Schemas that are asked for at the same time."""
+_REASONS: Final = {404: "unknown-schema", 422: "unusable-schema"}
+"""HTTP status to the reason of a dead letter, of refusals that concern the schema of one id."""
 _UNKNOWN_S: Final = 10.0
-"""A registry is asked again for an id that it does not know after this time, seconds."""
+"""A registry is asked again for an id that it has refused after this time, seconds."""
 
 _Answer: TypeAlias = AvroSchema | Rejected
 
@@ -33,18 +37,29 @@ class SchemasById:
         self._answers: OrderedDict[int, tuple[_Answer, float]] = OrderedDict()
 
     async def load(self, ids: Iterable[int]) -> None:
-        """Ask for the ids that are not known.
+        """Ask once for each id that is not known.
 
         Raises:
             Retryable: the registry does not answer; ask again later.
         """
         schema_ids = sorted(set(ids))
-        while missing := [schema_id for schema_id in schema_ids if not self._fresh(schema_id)]:
-            for schema_id in missing:
-                self._answers[schema_id] = await self._ask(schema_id)
-                self._answers.move_to_end(schema_id)
-            for oldest_id in list(self._answers)[: -max(_MOST, len(schema_ids))]:
-                del self._answers[oldest_id]
+        answers = {schema_id: self._answers[schema_id] for schema_id in schema_ids if self._fresh(schema_id)}
+        missing = [schema_id for schema_id in schema_ids if schema_id not in answers]
+        for index in range(0, len(missing), _AT_ONCE):
+            asked = missing[index : index + _AT_ONCE]
+            asked_answers = await asyncio.gather(*map(self._ask, asked), return_exceptions=True)
+            for schema_id, answer in zip(asked, asked_answers, strict=True):
+                if not isinstance(answer, BaseException):
+                    answers[schema_id] = self._answers[schema_id] = answer
+            for answer in asked_answers:
+                if isinstance(answer, BaseException):
+                    raise answer
+        # All of them, whatever other loads have displaced and which answers have expired meanwhile.
+        for schema_id, answer in answers.items():
+            self._answers[schema_id] = answer
+            self._answers.move_to_end(schema_id)
+        for oldest_id in list(self._answers)[: -max(_MOST, len(schema_ids))]:
+            del self._answers[oldest_id]
 
     def get(self, schema: int) -> AvroSchema:
         """The schema of an id, right after `load`.
@@ -66,10 +81,11 @@ class SchemasById:
         try:
             schema_text = await self._client.schema(schema)
         except RegistryRefused as error:
-            if error.code // 100 != _NOT_FOUND:
+            reason = _REASONS.get(error.code // 100)
+            if reason is None:
                 raise Retryable(f"the schema registry does not give the schema {schema}: {error}") from error
-            detail = f"the schema registry does not have the schema {schema}: {error}"
-            return Rejected("unknown-schema", detail), self._clock() + _UNKNOWN_S
+            detail = f"the schema registry does not give the schema {schema}: {error}"
+            return Rejected(reason, detail), self._clock() + _UNKNOWN_S
         for_ever = float("inf")
         if schema_text.kind != AVRO:
             return Rejected(

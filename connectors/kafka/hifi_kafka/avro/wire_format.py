@@ -7,6 +7,8 @@ from hifi.runtime.errors import Rejected
 
 _HEADER: Final = struct.Struct(">bI")
 _MAGIC: Final = 0
+_MOST_ID: Final = 2**31 - 1
+"""Ids of registries are positive integers with a sign: of others no registry has a schema."""
 
 
 def schema_id(message: bytes) -> int:
@@ -21,6 +23,11 @@ def schema_id(message: bytes) -> int:
     if magic != _MAGIC:
         raise Rejected(
             "not-avro", f"it begins with the byte {magic & 0xFF}, not with 0 and the id of a schema"
+        )
+    if registry_id > _MOST_ID:
+        raise Rejected(
+            "not-avro",
+            f"the id of its schema would be {registry_id}; that of a registry is at most {_MOST_ID}",
         )
     return int(registry_id)
 

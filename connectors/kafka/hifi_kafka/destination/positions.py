@@ -8,10 +8,11 @@ from typing import Any, Final, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from hifi.delivery.written_offsets import WrittenOffsets
+from hifi.delivery.written_offsets import CHUNK_BYTES, WrittenOffsets
 from hifi.kafka.admin import create_topic, known_partitions
 from hifi.kafka.clients import assigned_consumer, close, started_admin
 from hifi.kafka.topic_reader import read_ranges
+from hifi.record.packed_text import is_number
 from hifi.runtime import log
 from hifi.runtime.errors import Missing
 from hifi_kafka.declaration import KafkaDestinationSettings
@@ -47,6 +48,28 @@ class Position(NamedTuple):
     def partition(self, partitions: int) -> int:
         """Partition of these records; it is the same for both lines."""
         return zlib.crc32(self.owner) % partitions
+
+
+def _take(
+    position: Position,
+    key: bytes | None,
+    value: bytes | None,
+    offsets_by_line: dict[bytes, WrittenOffsets],
+) -> bool:
+    """Add the offsets of a record of the positions topic, or forget them; False: egest did not write it."""
+    if key is None:
+        return False
+    if not key.startswith(position.owner):
+        return True
+    line, _, chunk = key[len(position.owner) :].partition(b";")
+    if not is_number(chunk) or (value is not None and len(value) != CHUNK_BYTES):
+        return False
+    offsets = offsets_by_line.setdefault(line, WrittenOffsets())
+    if value is None:
+        offsets.forget(int(chunk))
+    else:
+        offsets.merge(int(chunk), value)
+    return True
 
 
 class PositionReader:
@@ -109,9 +132,10 @@ class PositionReader:
         offsets = range(max(first_offset, start_offsets[tp]), end_offsets[tp])
         async for records in read_ranges(committed_consumer, {tp: offsets}):
             for record in records:
-                if record.key.startswith(position.owner):
-                    line, _, chunk = record.key[len(position.owner) :].partition(b";")
-                    offsets_by_line.setdefault(line, WrittenOffsets()).merge(int(chunk), record.value)
+                if not _take(position, record.key, record.value, offsets_by_line):
+                    logger.warning(
+                        "position-unreadable", topic=tp.topic, partition=tp.partition, offset=record.offset
+                    )
         return max(first_offset, offsets.stop)
 
     async def stop(self) -> None:

@@ -20,6 +20,8 @@ from hifi_kafka.source.avro_records import AvroRecords
 
 _JSON: Final = b"application/json"
 _MAX_DEPTH: Final = 64
+_ATTRIBUTE_BYTES: Final = 64 * 1024
+"""By which data and attributes of a CloudEvent together may be larger than a value: Kafka limits headers otherwise."""
 _SPACE: Final = b" \t\r\n"
 _PARTITION_KEY: Final = "ce_partitionkey"
 _TOO_LARGE: Final = 413
@@ -123,6 +125,11 @@ class RecordReader:
             reason = "too-large" if error.status == _TOO_LARGE else "not-a-cloudevent"
             event.data = None
             return refused(event, reason, error.detail)
+        size_bytes, most_bytes = decoded_event.size_bytes(), self._max_bytes + _ATTRIBUTE_BYTES
+        if size_bytes > most_bytes:
+            event.data = None
+            detail = f"data and attributes have {size_bytes} bytes; the limit of a CloudEvent is {most_bytes}"
+            return refused(event, "too-large", detail)
         has_key = any(name == _PARTITION_KEY for name, _ in decoded_event.headers)
         key = decoded_event.key if has_key or not record.key else record.key
         cloudevent = SourceEvent(

@@ -99,12 +99,18 @@ class ReadableBucket:
         )
         if current_version.version != version.version:
             raise ObjectGone(f"the object {version.shown_path} was written again")
-        chunks = aiter(answer.stream(min_chunk_size=_CHUNK_BYTES))
+        chunks, copied_bytes = aiter(answer.stream(min_chunk_size=_CHUNK_BYTES)), 0
         while True:
             async with asyncio.timeout(_TIMEOUT_S):
                 chunk = await anext(chunks, None)
             if chunk is None:
                 return
+            copied_bytes += len(chunk)
+            if copied_bytes > version.size:
+                raise ObjectUnreadable(
+                    f"the object {version.shown_path} has more than the {version.size:,} bytes that the bucket has "
+                    "listed: write it again"
+                )
             await asyncio.to_thread(file.write, chunk)
 
 

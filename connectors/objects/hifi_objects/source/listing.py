@@ -14,13 +14,16 @@ import aiohttp
 from yarl import URL
 
 from hifi.runtime.egress import EgressKind, egress
-from hifi.runtime.errors import Retryable
+from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_objects.declaration import S3Settings
 
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=30)
 _MOST_BYTES: Final = 16 * 1024 * 1024
 """Of a page, which has at most 1,000 keys of 1,024 bytes."""
-_SHOWN: Final = 100
+_MOST_OBJECTS: Final = 1_000_000
+"""Of a listing, which is in memory: about 1 GB."""
+_MOST_PAGES: Final = 20_000
+"""Of a listing. A page has up to 1,000 objects; a server may leave many of them out."""
 _NO_CONTENT: Final = hashlib.sha256(b"").hexdigest()
 _SIGNED: Final = "host;x-amz-content-sha256;x-amz-date"
 
@@ -38,19 +41,35 @@ async def list_bucket(settings: S3Settings, pipe: str) -> list[ListedObject]:
     """All objects below the prefix, for a pipe.
 
     Raises:
-        Retryable: the server does not answer, or refuses.
+        Retryable: the server does not answer, refuses, or lists without end.
+        Misconfigured: there are more objects than are read.
     """
     parameters = {"encoding-type": "url", "list-type": "2"}
     if settings.prefix is not None:
         parameters["prefix"] = f"{settings.prefix}/"
     objects: list[ListedObject] = []
+    tokens = set[bytes]()
+    """Digests: a server may give tokens of any length."""
     connector = egress(pipe).connector(EgressKind.S3, _server(settings))
     async with aiohttp.ClientSession(timeout=_TIMEOUT, connector=connector) as session:
         while True:
             page = await _page(session, settings, parameters)
             objects += page.objects
+            if len(objects) > _MOST_OBJECTS:
+                raise Misconfigured(
+                    f"the bucket {settings.bucket} has more than {_MOST_OBJECTS:,} objects below the prefix "
+                    f"{settings.prefix or ''}: name a longer `prefix`, in several pipes if need be, or remove objects "
+                    "that were read"
+                )
             if page.next is None:
                 return objects
+            token = hashlib.sha256(page.next.encode(errors="surrogatepass")).digest()
+            if token in tokens or len(tokens) >= _MOST_PAGES:
+                raise Retryable(
+                    f"the bucket {settings.bucket}: its listing has no end (the server gives "
+                    f"{'a token of a next page again' if token in tokens else f'more than {_MOST_PAGES:,} pages'})"
+                )
+            tokens.add(token)
             parameters["continuation-token"] = page.next
 
 

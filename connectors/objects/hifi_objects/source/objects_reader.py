@@ -90,6 +90,7 @@ class ObjectsReader(PolledSource):
         Raises:
             Fenced: the turn has ended otherwise.
             Retryable: the folder or bucket does not answer.
+            Misconfigured: it has more objects than are read.
         """
         try:
             await self._read(turn)

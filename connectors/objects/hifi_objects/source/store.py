@@ -36,6 +36,7 @@ class ReadableStore(Protocol):
 
         Raises:
             Retryable: it does not answer, or does not exist.
+            Misconfigured: it has more objects than are read.
         """
 
     def refusal(self, version: ObjectVersion) -> str | None:

@@ -29,7 +29,7 @@ _CUT: Final = frozenset({"varchar", "name", "char"})
 _NAME_BYTES: Final = 63
 _ONE_BYTE: Final = re.compile(r"[\0-\x7f]?|\\[0-7]{3}")
 """What the type `"char"` reads whole."""
-_NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([Ee][+-]?\d+)?", re.ASCII)
+_NUMBER: Final = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[Ee][+-]?\d+)?", re.ASCII)
 _MONEY: Final = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
 _DAY: Final = r"(\d{4,7}-\d\d-\d\d|\d{8})"
 _TIME: Final = r"(\d\d:\d\d(:\d\d(\.\d+)?)?|\d{4}(\d\d(\.\d+)?)?)"
@@ -75,7 +75,8 @@ _INTERVAL: Final = re.compile(
 _KEPT_PARTS: Final = ((1 << 12, 7), (1 << 11, 6), (1 << 10, 5), (1 << 3, 4), (1 << 1, 2), (1 << 2, 1))
 """Fields of an `interval` (second, minute, hour, day, month, year), and how many parts of a value PostgreSQL keeps if
 that is the finest field. It sets the others to 0 without an error."""
-_DIMENSIONS: Final = re.compile(r"\s*(\[[\d:+-]+\])+\s*=")
+_DIMENSIONS: Final = re.compile(r"\s*+(?:\[[\d:+-]++\])++\s*+=")
+"""What may precede the elements of an array. Possessive: hostile texts do not make it try again."""
 _BETWEEN: Final = re.compile(r"[\[\](){},]")
 """Characters between the elements of an array, or the bounds of a range."""
 _NUMBERS, _TEXTS, _BOOLEANS = "N", "S", "B"
@@ -145,7 +146,8 @@ def _elements_text(value: Any, column: ColumnType) -> str | None:
         return None
     if not isinstance(value, str):
         raise Unfit(f"the value is {kind_of(value)}")
-    elements_text = _DIMENSIONS.sub("", value, count=1)
+    dimensions = _DIMENSIONS.match(value)
+    elements_text = value[dimensions.end() :] if dimensions is not None else value
     _check_parts(elements_text, element_type.name)
     if column.interval_fields is not None:
         for element in _BETWEEN.split(elements_text):

@@ -16,7 +16,7 @@ from hifi.runtime.clock import monotonic_s, now_us
 from hifi.runtime.errors import Misconfigured
 from hifi_postgres.declaration import SqlSource
 from hifi_postgres.source.high_water_marks import HighWaterMarks
-from hifi_postgres.source.positions import value_of
+from hifi_postgres.source.positions import positioned, value_of
 from hifi_postgres.source.progress import ENTRY, SqlProgress
 from hifi_postgres.source.row_events import RowEvents
 from hifi_postgres.source.rows import Page, PostgresRows, postgres_rows
@@ -109,6 +109,9 @@ class SqlPolling(PolledSource):
             if not page.rows:
                 return
             self._refuse_equal(page)
+            # Rows before one without a position are written, and the next page begins with that one.
+            if count := positioned([row.place[0] for row in page.rows], progress.last):
+                page = page.cut(count)
             if page.following is None:
                 remaining_rows = 0
             elif remaining_rows is None:

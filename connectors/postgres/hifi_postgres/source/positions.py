@@ -5,12 +5,16 @@ although rows may have equal values, and where values are unique a position depe
 """
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from hifi.runtime.errors import Misconfigured
+
 ZERO: Final = 2**63
 """Position of the value 0: positions are not negative, while values from -2**63 on may be."""
+_MOST: Final = 2**64 - 1
+"""Highest position, which is that of the largest bigint."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
@@ -48,7 +52,32 @@ def positions(values: Iterable[str], last: int) -> Iterator[int]:
     Args:
         values: of the column, in the order of the rows.
         last: position of the row before them; -1: there is none.
+
+    Raises:
+        Misconfigured: the position of a row would be above 2**64 - 1.
     """
     for value in values:
         last = max(value_of(value), last + 1)
+        if last > _MOST:
+            raise Misconfigured(
+                f"a row with {value} in `column` cannot be read: an earlier row has the same value or one close to it, "
+                "and there is no position behind that of the largest bigint. Lower the value in such rows, or name "
+                "another `column`"
+            )
         yield last
+
+
+def positioned(values: Sequence[str], last: int) -> int:
+    """How many of some rows have positions, counted from the first one.
+
+    Args:
+        values: of the column, at least one, in the order of the rows.
+        last: as for `positions`.
+    """
+    if max(value_of(values[-1]), last) + len(values) <= _MOST:
+        return len(values)
+    count = 0
+    with contextlib.suppress(Misconfigured):
+        for _ in positions(values, last):
+            count += 1
+    return count

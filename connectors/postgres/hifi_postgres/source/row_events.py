@@ -59,6 +59,8 @@ class RowEvents:
             headers.append(("ce_time", value.encode()))
         key_values = row.place[1:] or row.place
         event = SourceEvent(position, (key or "/".join(key_values)).encode(), row.data, headers, row_time_us)
+        if row.unreadable:
+            return refused(event, "unreadable-row", row.unreadable)
         if row.data is None:
             detail = f"the row has {row.size} bytes as JSON; the limit is {self._max_bytes}"
             return refused(event, "too-large", detail)

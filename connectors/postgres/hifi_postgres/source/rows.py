@@ -19,6 +19,10 @@ from hifi_postgres.source.table_row import TableRow, table_row
 
 _WRONG: Final = ("0A", "25006", "28", "3D", "42")
 """Beginnings of codes that trying again does not change: not supported, writing, authorization, database, names."""
+_DATA: Final = "22"
+"""Beginning of the codes of errors that single values make."""
+_ENCODING: Final = frozenset({"22021", "22P05"})
+"""Codes of values that UTF-8, or the encoding of the database, does not have."""
 _SETTINGS: Final = (
     "SET LOCAL TimeZone = 'UTC'; SET LOCAL DateStyle = 'ISO'; SET LOCAL IntervalStyle = 'iso_8601'; "
     "SET LOCAL extra_float_digits = 1; SET LOCAL bytea_output = 'hex'"
@@ -29,6 +33,8 @@ _FETCH: Final = 64
 _MOST_FETCH_BYTES: Final = 128 * 1024 * 1024
 """Of rows that are fetched at a time, all of them as large as a row may be and the ones before them small."""
 _PAGE_BYTES: Final = 4 * 1024 * 1024
+_CAREFUL_ROWS: Final = 100
+"""Rows that are read one by one after some row could not be read."""
 _ALIVE: Final = {
     "connect_timeout": 10,
     "keepalives_idle": 30,
@@ -45,6 +51,26 @@ class Page(NamedTuple):
     rows: list[TableRow]
     following: Place | None
     """The row after them; None: it was not asked for, or there is none now."""
+
+    def cut(self, count: int) -> "Page":
+        """The first rows of this page, at least one."""
+        return self if count >= len(self.rows) else Page(self.rows[:count], self.rows[count].place)
+
+
+class UnreadableValue(Misconfigured):
+    """A value of a row cannot be read, or computed.
+
+    Attributes:
+        is_of_row: the value is of a row that was asked for; else a query may compute it for any row.
+    """
+
+    def __init__(self, error: Error | UnicodeDecodeError) -> None:
+        code = error.sqlstate if isinstance(error, Error) else None
+        self.is_of_row = code is None or code in _ENCODING
+        super().__init__(
+            f"a value cannot be read ({type(error).__name__}{'' if code is None else f' {code}'}): correct it, or "
+            "leave its row or column out with `query`"
+        )
 
 
 class PostgresRows:
@@ -66,6 +92,12 @@ class PostgresRows:
         Raises:
             Retryable, Misconfigured: they cannot be read.
         """
+        try:
+            return await self._page(after, upper_bound, limit)
+        except UnreadableValue:
+            return await self._careful_page(after, upper_bound, min(limit, _CAREFUL_ROWS))
+
+    async def _page(self, after: Place | None, upper_bound: str, limit: int) -> Page:
         query, values = self._statements.page(after, upper_bound, limit + 1)
         page, size = list[TableRow](), 0
         with _failures():
@@ -87,8 +119,44 @@ class PostgresRows:
 
     async def named(self, places: Sequence[Place]) -> dict[Place, TableRow]:
         """The rows of these places that still exist."""
-        rows = await self._all(*self._statements.named(places))
+        try:
+            rows = await self._all(*self._statements.named(places))
+        except UnreadableValue:
+            careful_rows = [await self._row(place) for place in places]
+            return {row.place: row for row, _ in careful_rows if row is not None}
         return {row.place: row for row in map(table_row, rows)}
+
+    async def _careful_page(self, after: Place | None, upper_bound: str, limit: int) -> Page:
+        """The rows after one, up to a value, read one by one: those that cannot be read say so.
+
+        Raises:
+            UnreadableValue: all of them cannot, as where a query computes a value for all rows at once.
+        """
+        places = await self._all(*self._statements.places(after, upper_bound, limit + 1))
+        page, size, errors = list[TableRow](), 0, list[UnreadableValue]()
+        for place in places[:limit]:
+            row, error = await self._row(place)
+            if row is None:
+                continue
+            if page and size + row.size > _PAGE_BYTES:
+                return Page(page, row.place)
+            page.append(row)
+            size += len(row.data or b"")
+            if error is not None:
+                errors.append(error)
+        if errors and len(errors) == len(page) and not any(error.is_of_row for error in errors):
+            raise errors[0]
+        return Page(page, places[limit] if len(places) > limit else None)
+
+    async def _row(self, place: Place) -> tuple[TableRow | None, UnreadableValue | None]:
+        """The row of a place, and why it cannot be read; None: it has gone."""
+        if None in place:
+            return TableRow(place, None, None, 0), None
+        try:
+            rows = await self._all(*self._statements.named([place]))
+        except UnreadableValue as error:
+            return TableRow(place, None, None, 0, str(error)), error
+        return (table_row(rows[0]), None) if rows else (None, None)
 
     async def estimate(self, after: Place | None, upper_bound: str) -> int:
         """The number of rows after one, up to a value, by PostgreSQL's statistics."""
@@ -158,6 +226,7 @@ async def _connect(database: PolledDatabase, application: str, pipe: str) -> _Co
             "user": database.user,
             "sslmode": database.sslmode,
             "application_name": application[:63],
+            "client_encoding": "UTF8",
             **_ALIVE,
             **secret,
         },
@@ -176,8 +245,12 @@ def _failures() -> Iterator[None]:
     """Errors of PostgreSQL as those of hifi. Their text has names of tables, columns and types, and no values."""
     try:
         yield
+    except UnicodeDecodeError as error:
+        raise UnreadableValue(error) from None  # its text quotes the value
     except Error as error:
         code = error.sqlstate or ""
+        if code.startswith(_DATA):
+            raise UnreadableValue(error) from None
         if code.startswith(_WRONG):
             raise Misconfigured(
                 f"the rows cannot be read: {error.diag.message_primary} ({code}). Correct the pipe or the database"

@@ -91,6 +91,14 @@ class RowStatements:
         statement = self._rows(condition) + SQL(" ORDER BY {} LIMIT %s").format(SQL(", ").join(self._order))
         return statement, [*self._limits(), *values, limit]
 
+    def places(self, after: Place | None, upper_bound: str, limit: int) -> tuple[Composed, list[Any]]:
+        """The places of the rows after one, up to a value, in their order: no other column is computed."""
+        condition, values = self._between(after, upper_bound)
+        statement = SQL("SELECT {} FROM {} WHERE {} ORDER BY {} LIMIT %s").format(
+            self._order_as_text(), self._from, condition, SQL(", ").join(self._order)
+        )
+        return statement, [*values, limit]
+
     def named(self, places: Sequence[Place]) -> tuple[Composed, list[Any]]:
         """The rows of these places, in any order."""
         row = SQL("({})").format(SQL(", ").join([Placeholder()] * len(self._order)))
@@ -115,12 +123,14 @@ class RowStatements:
         row = SQL("({})").format(SQL(", ").join([Placeholder()] * len(after)))
         return SQL("{} > {} AND ").format(self._place(), row) + upper_condition, [*after, upper_bound]
 
+    def _order_as_text(self) -> Composed:
+        return SQL(", ").join(SQL("{}::text").format(name) for name in self._order)
+
     def _rows(self, condition: Composable) -> Composed:
-        order_columns = SQL(", ").join(SQL("{}::text").format(name) for name in self._order)
         return SQL(
             "SELECT {}, {}, CASE WHEN octet_length(j.data) <= %s THEN j.data END, octet_length(j.data)"
             " FROM {} CROSS JOIN LATERAL {} j WHERE {}"
-        ).format(order_columns, self._key, self._from, self._data, condition)
+        ).format(self._order_as_text(), self._key, self._from, self._data, condition)
 
     def _limits(self) -> list[Any]:
         return [self._max_bytes]

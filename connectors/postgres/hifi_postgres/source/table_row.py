@@ -14,15 +14,19 @@ class TableRow:
         key: value of the declared partition key; None: there is none.
         data: all columns as JSON; None: too large.
         size: bytes of the data.
+        unreadable: why the row cannot be read, one sentence without its values; empty: it can.
     """
 
-    __slots__ = ("data", "key", "place", "size")
+    __slots__ = ("data", "key", "place", "size", "unreadable")
 
-    def __init__(self, place: Place, key: str | None, data: bytes | None, size: int) -> None:
+    def __init__(
+        self, place: Place, key: str | None, data: bytes | None, size: int, unreadable: str = ""
+    ) -> None:
         self.place = place
         self.key = key
         self.data = data
         self.size = size
+        self.unreadable = unreadable
 
 
 def table_row(values: Sequence[Any]) -> TableRow:

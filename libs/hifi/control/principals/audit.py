@@ -6,9 +6,10 @@ from enum import StrEnum
 from typing import Annotated, Any, Final
 
 import orjson
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 
 from hifi.record.record import Record
+from hifi.record.typed_body import RecordBodyReader
 
 
 class AuditOutcome(StrEnum):
@@ -66,7 +67,9 @@ class AuditEntry:
         return replace(self, outcome=outcome, after=after, reason=reason)
 
 
-_ENTRY: Final = TypeAdapter(AuditEntry)
+_ENTRY: Final = RecordBodyReader(
+    AuditEntry, "an entry of the audit", required=["after", "before", "id", "outcome"]
+)
 
 
 class Audit:
@@ -87,11 +90,7 @@ class Audit:
         Raises:
             ValueError: it is not the record of an entry.
         """
-        try:
-            body = orjson.loads(value or b"")
-            entry = _ENTRY.validate_python({name: body[name] for name in AuditEntry.__dataclass_fields__})
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"not an entry of the audit: {error}") from None
+        entry = _ENTRY.of_value(value)
         self.entries[entry.id] = entry
         if self._keep is not None and len(self.entries) > self._keep:
             del self.entries[next(iter(self.entries))]

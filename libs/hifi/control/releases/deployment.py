@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
 from hifi.control.releases.desired_release import INSTALLED, DesiredRelease
 from hifi.control.request import Request, RequestKind
 from hifi.record.record import Record
+from hifi.record.typed_body import RecordBodyReader
 from hifi.runtime.errors import Misconfigured
 
 
@@ -78,18 +79,16 @@ class Deployment:
         return asdict(self)
 
 
+_DEPLOYMENT: Final = RecordBodyReader(Deployment, "a deployment")
+
+
 def decode(value: bytes | None) -> Deployment:
     """A deployment from the value of a record.
 
     Raises:
         ValueError: it is not the record of a deployment.
     """
-    try:
-        body = orjson.loads(value or b"")
-        field_values = {name: body[name] for name in Deployment.__dataclass_fields__ if name in body}
-        return Deployment(**field_values | {"state": DeploymentState(body["state"])})
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"not the record of a deployment: {error}") from None
+    return _DEPLOYMENT.of_value(value)
 
 
 def unseen(desired_release: DesiredRelease, previous_deployment: Deployment | None) -> Deployment:

@@ -1,11 +1,13 @@
 """The release that somebody wants a service to run. Pure."""
 
-from dataclasses import asdict, dataclass, field, replace
-from typing import Final
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Final
 
 import orjson
+from pydantic import Field
 
 from hifi.record.record import Record
+from hifi.record.typed_body import RecordBodyReader
 
 INSTALLED: Final = "installed"
 """The release that instances run when none was deployed: the environment of the process that starts them."""
@@ -30,7 +32,7 @@ class DesiredRelease:
     release: str
     author: str
     at_us: int
-    batch: int = 1
+    batch: Annotated[int, Field(ge=1)] = 1
     number: int = field(default=-1, compare=False)
 
     def record(self) -> Record:
@@ -39,18 +41,13 @@ class DesiredRelease:
         return Record(self.service.encode(), orjson.dumps(body), [])
 
 
+_RELEASE: Final = RecordBodyReader(DesiredRelease, "a desired release")
+
+
 def decode(value: bytes | None, offset: int) -> DesiredRelease:
     """A desired release from the value of a record at an offset.
 
     Raises:
         ValueError: it is not the record of a desired release.
     """
-    try:
-        body = orjson.loads(value or b"")
-        field_values = {name: body[name] for name in DesiredRelease.__dataclass_fields__ if name in body}
-        desired_release = DesiredRelease(**field_values)
-        if desired_release.batch < 1:
-            raise ValueError(f"a batch of {desired_release.batch} instances")
-        return replace(desired_release, number=offset)
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"the record at offset {offset} is not a desired release: {error}") from None
+    return _RELEASE.of_value(value, offset, number=offset)

@@ -13,6 +13,7 @@ from hifi.record.headers import (
     CE_PREFIX,
     DESTINATION,
     DETAIL,
+    LEFT_OUT,
     PIPE,
     POINTER,
     REASON,
@@ -51,10 +52,14 @@ class DeadLetter:
 
     @property
     def withheld(self) -> bool:
-        """Whether data and key were left out, because a mask could not be applied or is not known; `raw` has them."""
+        """Whether data and key were left out: a mask could not be applied or is not known, or they were too large.
+
+        `raw` has them.
+        """
         reason = self.text(REASON)
         return reason == MASK_UNAVAILABLE or (
-            reason == PIPE_UNREADABLE and self.text(SERVICE) == _WITHHOLDING_SERVICE
+            (reason == PIPE_UNREADABLE or LEFT_OUT in self.header_fields)
+            and self.text(SERVICE) == _WITHHOLDING_SERVICE
         )
 
     def text(self, header: str) -> str:

@@ -4,19 +4,29 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
-import orjson
 from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
+from pydantic import TypeAdapter
+from typing_extensions import TypedDict
 
 from hifi.delivery.dead_letters.letter import DeadLetter, DeadLetterFilter
 from hifi.kafka.admin import partition_counts
 from hifi.kafka.clients import topic_consumer
 from hifi.kafka.topic_reader import offset_ranges, read_ranges
 from hifi.kafka.topics import Topics
+from hifi.runtime import log, metrics
 from hifi.runtime.errors import Misconfigured
 
+logger = log.get(__name__)
+
+
+class _ReplayBody(TypedDict):
+    offsets: list[int]
+
+
+_REPLAY: Final = TypeAdapter(_ReplayBody)
 Progress = Callable[[int, int], None]
 """Called with the number of records read so far, and the number of records to read."""
 
@@ -125,7 +135,22 @@ async def _replayed(
     """Partition and offset of the dead letters that were replayed since a time; a replay follows its dead letter."""
     replayed_offsets: set[tuple[int, int]] = set()
     async for record in _records(consumer, tps, since_ms):
-        replayed_offsets.update(
-            (record.partition, offset) for offset in orjson.loads(record.value)["offsets"]
-        )
+        try:
+            offsets = replay_offsets(record.value)
+        except ValueError as error:
+            metrics.UNREADABLE_RECORDS.labels(record.topic).inc()
+            logger.warning(
+                "record-unreadable", topic=record.topic, offset=record.offset, error=type(error).__name__
+            )
+        else:
+            replayed_offsets.update((record.partition, offset) for offset in offsets)
     return replayed_offsets
+
+
+def replay_offsets(value: bytes | None) -> list[int]:
+    """The offsets of replayed dead letters in the value of a record of the topic `replays`.
+
+    Raises:
+        ValueError: it is no such record.
+    """
+    return _REPLAY.validate_json(value or b"")["offsets"]

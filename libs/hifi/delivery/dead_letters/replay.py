@@ -21,7 +21,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from hifi.delivery.dead_letters.letter import DeadLetter
 from hifi.kafka.clients import topic_consumer
-from hifi.kafka.producer import Producer
+from hifi.kafka.producer import Producer, is_sendable
 from hifi.kafka.topic_reader import offset_ranges, read_ranges
 from hifi.kafka.topics import Topics
 from hifi.pipe.reader import reader
@@ -37,6 +37,7 @@ from hifi.record.headers import (
     DETAIL,
     DUE,
     IN,
+    LEFT_OUT,
     PASS,
     PIPE,
     POINTER,
@@ -58,7 +59,7 @@ CHUNK: Final = 100
 _OF_DESTINATION: Final = frozenset({"egest", "retrier", "lake"})
 """Services whose dead letters are of one destination each."""
 _NONE_HELD: Final[Mapping[str, str]] = {}
-_DROPPED: Final = (REASON, DETAIL, POINTER, PASS, ATTEMPT, STARTED, AMBIGUOUS, DUE, RETRY, SOURCE)
+_DROPPED: Final = (REASON, DETAIL, POINTER, LEFT_OUT, PASS, ATTEMPT, STARTED, AMBIGUOUS, DUE, RETRY, SOURCE)
 
 
 def target(topics: Topics, letter: DeadLetter, current_revision: PipeRevision | None) -> str:
@@ -79,6 +80,10 @@ def target(topics: Topics, letter: DeadLetter, current_revision: PipeRevision | 
             "not-replayable", f"{letter.id} is not an event that hifi accepted: {rejection.detail}"
         ) from None
     service = letter.text(SERVICE)
+    if LEFT_OUT in letter.header_fields and not letter.withheld:
+        raise Rejected(
+            "not-replayable", f"{letter.id} has no data, which was too large: send the event again, smaller"
+        )
     if service in _OF_DESTINATION and DESTINATION not in letter.header_fields:
         raise Rejected("not-replayable", f"{letter.id} names no destination")
     inputs = {
@@ -206,12 +211,18 @@ async def replay(
     rejections: list[Rejected] = []
     for (topic, partition), chunk in _chunks(topics, dead_letters, pipes, held_pipes, rejections):
         if topic:
-            with_data = await _with_data(producer.bootstrap, topics.raw, chunk, rejections)
             to_enrich = topic == topics.normalized
-            records = [
-                replayed(letter, pipes[letter.text(PIPE)], now_us(), to_enrich=to_enrich)
-                for letter in with_data
-            ]
+            with_data: list[DeadLetter] = []
+            records: list[Record] = []
+            for letter in await _with_data(producer.bootstrap, topics.raw, chunk, rejections):
+                record = replayed(letter, pipes[letter.text(PIPE)], now_us(), to_enrich=to_enrich)
+                if is_sendable(record):
+                    with_data.append(letter)
+                    records.append(record)
+                else:
+                    rejections.append(
+                        Rejected("not-replayable", f"{letter.id} is too large: send the event again, smaller")
+                    )
             await producer.send_and_wait(topic, partition, records)
             replayed_offsets = orjson.dumps({"offsets": [letter.offset for letter in with_data]})
             await producer.send_and_wait(topics.replays, partition, [Record(None, replayed_offsets, [])])

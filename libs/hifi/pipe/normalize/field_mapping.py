@@ -73,7 +73,7 @@ def field_mapper(
         leaves_out: whether an event leaves out a member, which is neither required nor has its default then.
 
     Raises:
-        Misconfigured: a rule names a time zone that does not exist.
+        Misconfigured: a rule names a time zone that does not exist, or a format of times that is none.
     """
     fields = [_field(target, rule, leaves_out) for target, rule in (normalize.fields or {}).items()]
     keep_all = normalize.keep == "all"

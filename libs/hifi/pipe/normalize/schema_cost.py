@@ -174,6 +174,12 @@ class _SchemaReader:
         """The subschemas that a reference may mean, and the URLs that they are in; none for well-known schemas."""
         if not isinstance(reference, str):
             return []
+        try:
+            return self._find(reference, base)
+        except ValueError:  # it is no URL, or has too long a number: the validator does not follow it
+            return []
+
+    def _find(self, reference: str, base: str) -> list[tuple[Any, str]]:
         url, fragment = urldefrag(reference if not reference.startswith("#") else base + reference)
         url = urljoin(base, url) or base
         if fragment and not fragment.startswith("/"):
@@ -193,8 +199,12 @@ class _SchemaReader:
 
 
 def _url(base: str, schema: dict[str, Any]) -> str:
+    """The URL of a schema; `base` if it has none, or what stands there is none, as it may in an example."""
     identifier = schema.get("$id")
-    return urldefrag(urljoin(base, identifier))[0] if isinstance(identifier, str) else base
+    try:
+        return urldefrag(urljoin(base, identifier))[0] if isinstance(identifier, str) else base
+    except ValueError:
+        return base
 
 
 def _subschemas(keyword: str, value: Any) -> Iterable[Any]:

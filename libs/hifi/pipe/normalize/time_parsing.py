@@ -27,7 +27,7 @@ def time_reader(rule: TimeRule) -> Converter:
     """A function that reads a time and returns it as RFC 3339; it raises ValueError if the value does not fit.
 
     Raises:
-        Misconfigured: the time zone does not exist.
+        Misconfigured: the time zone does not exist, or the format is none.
     """
     if rule.format in _PER_SECOND:
         per_second = _PER_SECOND[rule.format]
@@ -62,6 +62,7 @@ def _by_format(time_format: str, zone: tzinfo) -> Callable[[str], datetime]:
     def strptime(text: str) -> datetime:
         return datetime.strptime(text, time_format)  # noqa: DTZ007 - the caller adds the zone
 
+    _require_format(time_format, strptime)
     directives = time_format[1::3] if _SIMPLE.fullmatch(time_format) else ""
     letters = "".join(sorted(directives, key=_ORDER.index))
     if len(letters) < len("Ymd") or not _ORDER.startswith(letters):
@@ -81,6 +82,23 @@ def _by_format(time_format: str, zone: tzinfo) -> Callable[[str], datetime]:
         return datetime(year, month, day, hour, minute, second, tzinfo=zone)
 
     return simple
+
+
+def _require_format(time_format: str, strptime: Callable[[str], datetime]) -> None:
+    """Raise Misconfigured if a format is none: `strptime` says so whatever the text is."""
+    try:
+        strptime("")
+    except ValueError as error:
+        reason = str(error)
+        if reason.startswith("time data"):  # the empty text does not have this format
+            return
+    except re.error:
+        reason = "it has a directive twice, perhaps as a part of another, such as %Y of %c"
+    else:
+        return
+    raise Misconfigured(
+        f"{time_format!r} is not the format of a time: {reason}; write one such as %d/%m/%Y %H:%M"
+    )
 
 
 def _since_1970(text: str, per_second: int) -> datetime:

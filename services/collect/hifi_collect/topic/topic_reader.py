@@ -22,6 +22,7 @@ from hifi.kafka.consumer import AssignedPartition, Batch, Consumer, ConsumerOpti
 from hifi.kafka.foreign_records import UnreadRecord
 from hifi.kafka.topic_identity import topic_identity
 from hifi.pipe.registry import PipeRegistry
+from hifi.pipe.revision import PipeRevision
 from hifi.pipe.sources.event import SourceEvent, refused
 from hifi.pipe.sources.kind import TopicEvents
 from hifi.pipe.sources.loop_slices import loop_slices
@@ -167,7 +168,7 @@ class KafkaTopicReader:
         record: ConsumerRecord,
         event: SourceEvent,
     ) -> None:
-        """Write the events that replace an event, and wait until Kafka has acknowledged them.
+        """Write the events that replace an event until there are no more, and wait until Kafka has acknowledged them.
 
         The position of the event is complete after that, and no later record is read before.
         """
@@ -178,29 +179,39 @@ class KafkaTopicReader:
         if pipe is None or pipe.pipe.source != self._source:
             raise _abandoned(assigned, "the pipe has another source now")
         [accepted_us] = state.times.of([record.offset], in_us)
-        following_events = await self._topic_events.following(record, event)
         try:
-            for name, events in following_events:
-                source = b"%b/%b" % (state.source, name.encode())
-                for events_slice in loop_slices(events):
-                    if assigned.fenced:
-                        raise _abandoned(assigned, "it belongs to another member")
-                    accepted_times_us = [accepted_us] * len(events_slice)
-                    await (
-                        await self._writer.begin(
-                            pipe,
-                            events_slice,
-                            accepted_times_us,
-                            source,
-                            state.reader_run,
-                            in_us,
-                            at_once=True,
-                        )
-                    )
-            await self._topic_events.following_written()
+            while await self._write_some_following(assigned, state, record, event, pipe, accepted_us, in_us):
+                pass
         except BaseException:
             state.reader_run = new_run()
             raise
+
+    async def _write_some_following(
+        self,
+        assigned: AssignedPartition,
+        state: _PartitionState,
+        record: ConsumerRecord,
+        event: SourceEvent,
+        pipe: PipeRevision,
+        accepted_us: int,
+        in_us: int,
+    ) -> bool:
+        """Write the events that the source has at a time of those that replace an event; False: there are no more."""
+        following_events = await self._topic_events.following(record, event)
+        for name, events in following_events:
+            source = b"%b/%b" % (state.source, name.encode())
+            for events_slice in loop_slices(events):
+                if assigned.fenced:
+                    raise _abandoned(assigned, "it belongs to another member")
+                accepted_times_us = [accepted_us] * len(events_slice)
+                await (
+                    await self._writer.begin(
+                        pipe, events_slice, accepted_times_us, source, state.reader_run, in_us, at_once=True
+                    )
+                )
+        if following_events:
+            await self._topic_events.following_written()
+        return bool(following_events)
 
     @staticmethod
     def _any_backfill(state: _PartitionState, batch: Batch, events: list[SourceEvent]) -> bool:

@@ -8,9 +8,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from hifi.record.headers import DESTINATION, PASS, REPLAY, RETRY, SEQ
+from hifi.record.packed_text import is_number
 
 RAW_LOG: Final = "raw"
 """The log of `enriched`: offsets are those in the topic `raw`."""
+_LOG_BYTES: Final = 64
+"""A tier, `@` and the generation of its topic have fewer."""
 
 
 def replay_key(seq: bytes, raw: int, replay: bytes | None, service: bytes | None) -> tuple[bytes, str | None]:
@@ -28,9 +31,15 @@ def replay_key(seq: bytes, raw: int, replay: bytes | None, service: bytes | None
 
 
 def retry_log(record_fields: Mapping[str, bytes]) -> tuple[str | None, int]:
-    """Log and offset there of a record of `retry-out`; `record_fields`: see `hifi.record.fields`."""
-    tier, _, offset = record_fields.get(RETRY, b"").decode("utf-8", "replace").rpartition(":")
-    return (tier, int(offset)) if tier and offset.isdecimal() else (None, 0)
+    """Log and offset there of a record of `retry-out`; `record_fields`: see `hifi.record.fields`.
+
+    Returns:
+        None and 0 where the record names none that fits into a commit's metadata: no retrier wrote it.
+    """
+    log, _, offset = record_fields.get(RETRY, b"").rpartition(b":")
+    if not 0 < len(log) <= _LOG_BYTES or not is_number(offset):
+        return None, 0
+    return log.decode("utf-8", "replace"), int(offset)
 
 
 def work_key(source: str, record_fields: Mapping[str, bytes]) -> bytes:

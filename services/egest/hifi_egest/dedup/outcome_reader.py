@@ -183,7 +183,15 @@ class OutcomeReader:
         async for records in read_ranges(self._consumer, ranges):
             record_count += len(records)
             for record in records:
-                self._add_outcome(requests, record)
+                try:
+                    self._add_outcome(requests, record)
+                except Exception:  # hifi did not write it
+                    logger.exception(
+                        "outcome-unreadable",
+                        topic=record.topic,
+                        partition=record.partition,
+                        offset=record.offset,
+                    )
         self._consumer.unsubscribe()
         logger.info("outcomes-read", records=record_count, partitions=len({tp.partition for tp in ranges}))
 

@@ -305,6 +305,11 @@ class OutboundRequest:
             if not delivery.started_us:
                 delivery.started_us = started_us
 
+    def discount_attempt(self) -> None:
+        """Count a request as none of the attempts, since its deliveries are sent apart at once."""
+        for delivery in self.deliveries:
+            delivery.attempts -= 1
+
     def count_ambiguous(self) -> None:
         """Count a request that may have arrived although no answer came."""
         for delivery in self.deliveries:

@@ -1,11 +1,11 @@
 """Parse the records of a fetch into events. No I/O."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
 from aiokafka import ConsumerRecord
 
-from hifi.record.fields import fields, number
+from hifi.record.fields import check_values, fields
 from hifi.record.headers import (
     AMBIGUOUS,
     ATTEMPT,
@@ -30,6 +30,7 @@ from hifi.record.identity import (
     identity_header,
     split_identity,
 )
+from hifi.record.packed_text import is_number
 from hifi.runtime.errors import NotAnEvent
 from hifi_egest.dedup.copy_key import RAW_LOG, replay_key, retry_log, work_key
 from hifi_egest.delivery.delivery import (
@@ -77,6 +78,7 @@ def parse(
     parsed_records: list[ParsedRecord] = []
     for record in records:
         try:
+            check_values(record.headers)
             parsed_records.append(parse_record(partition, record, fetched_us))
         except NotAnEvent as error:
             is_passed = partition.source == ENRICHED and is_heartbeat(record.headers)
@@ -121,9 +123,9 @@ def _parse_retried(partition: SourcePartition, record: ConsumerRecord, fetched_u
     headers = record.headers
     event_identity, event_hop, header_fields = identity(headers), hop(headers), fields(headers)
     destination = header_fields.get(DESTINATION, b"")
-    if not destination or b";" in destination:
-        raise NotAnEvent(f"the header {DESTINATION} is missing, or has a semicolon")
-    due_text = header_fields.get(DUE)
+    if not _is_destination(destination):
+        raise NotAnEvent(f"the header {DESTINATION} is missing, is not UTF-8, or has a semicolon")
+    due_text = header_fields.get(DUE, b"")
     log, log_offset = retry_log(header_fields)
     return EventRecord(
         record,
@@ -136,14 +138,30 @@ def _parse_retried(partition: SourcePartition, record: ConsumerRecord, fetched_u
         fetched_us,
         [destination],
         event_identity.revision_offset,
-        int(due_text) if due_text is not None and due_text.isdigit() else 0,
+        int(due_text) if is_number(due_text) else 0,
         EarlierAttempts(
-            attempts=number(header_fields, ATTEMPT, 0),
-            started_us=number(header_fields, STARTED, 0),
-            passes=number(header_fields, PASS, 0),
-            ambiguous=number(header_fields, AMBIGUOUS, 0),
+            attempts=_count(header_fields, ATTEMPT),
+            started_us=_count(header_fields, STARTED),
+            passes=_count(header_fields, PASS),
+            ambiguous=_count(header_fields, AMBIGUOUS),
         ),
         work_key(partition.source, header_fields),
         log,
         log_offset,
     )
+
+
+def _is_destination(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return bool(text) and b";" not in text
+
+
+def _count(header_fields: Mapping[str, bytes], name: str) -> int:
+    """A field as a whole number; 0: it is missing."""
+    text = header_fields.get(name, b"0")
+    if not is_number(text):
+        raise NotAnEvent(f"the header {name} is no whole number of 1 to 18 digits")
+    return int(text)

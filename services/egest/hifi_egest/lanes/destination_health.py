@@ -6,7 +6,7 @@ Methods return the steps that follow; `FailureHandling` takes them.
 
 import random
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from hifi.delivery.answer import Answer, NoResponse, RefusedWrite
 from hifi.delivery.attempt import Attempt
@@ -27,9 +27,6 @@ from hifi_egest.policy.outcome import (
     Unclear,
 )
 from hifi_egest.policy.refusal_streak import RefusalStreak
-
-PAUSING: Final = frozenset({429, 503})
-"""A `Retry-After` with one of these statuses is about the destination as a whole, not about one event."""
 
 logger = log.get(__name__)
 
@@ -147,12 +144,16 @@ class DestinationHealth:
             return self._after_unclear_answer(request, next_step.status, attempt, now_s)
         conclusions = self._end_streak() if isinstance(result, Answer) and self._streak.status else []
         recoverable = outcome.recoverable(result, self._policy)
+        if isinstance(next_step, SplitBatch) and recoverable and self._may_split(request):
+            # The requests that follow show whether the destination fails.
+            request.discount_attempt()
+            return FailureDecision(conclusions, resend=request.split())
         opened = self._report_to_breaker(request.permit, ok=not recoverable, now_s=now_s)
         paused = recoverable and isinstance(result, Answer) and self._apply_pause(result, now_s)
         hand_over_waiting = opened or paused
         if isinstance(next_step, RetryLocally) and self.deferral(now_s) is None:
             return FailureDecision(conclusions, hand_over_waiting, request, next_step.after_s)
-        if isinstance(next_step, SplitBatch):
+        if isinstance(next_step, SplitBatch) and not recoverable:
             return FailureDecision(conclusions, hand_over_waiting, request.split())
         for delivery, count in zip(deliveries, counts, strict=True):
             delivery_outcome = outcome.decide(
@@ -161,6 +162,14 @@ class DestinationHealth:
             assert isinstance(delivery_outcome, RetryLater | DeadLettered)
             conclusions.append(Conclusion(delivery, delivery_outcome, attempt))
         return FailureDecision(conclusions, hand_over_waiting)
+
+    def _may_split(self, request: OutboundRequest) -> bool:
+        """Whether the events of a batch that failed are sent apart, rather than after the destination has recovered."""
+        return (
+            request.permit is not Permit.PROBE
+            and self.breaker.state is BreakerState.CLOSED
+            and request.active
+        )
 
     @property
     def holding(self) -> bool:
@@ -249,7 +258,7 @@ class DestinationHealth:
 
     def _apply_pause(self, answer: Answer, now_s: float) -> bool:
         """Remember the pause that an answer asks for; returns whether it is too long to wait for."""
-        if answer.status not in PAUSING or not answer.retry_after_s:
+        if answer.status not in outcome.PAUSING or not answer.retry_after_s:
             return False
         wait_s = min(answer.retry_after_s, self._policy.max_pause)
         self.paused_until_s = max(self.paused_until_s, now_s + wait_s)

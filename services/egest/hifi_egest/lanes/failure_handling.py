@@ -15,7 +15,7 @@ from hifi_egest.lanes.parking import LaneParking
 from hifi_egest.lanes.queue import RequestQueue
 from hifi_egest.lanes.resources import LaneResources
 from hifi_egest.policy.breaker import BreakerState, Permit
-from hifi_egest.policy.outcome import FAILED, REVOKED, DeadLettered, Deferral, deleted
+from hifi_egest.policy.outcome import FAILED, REVOKED, DeadLettered, Deferral, RetryLater, deleted
 from hifi_egest.policy.refusal_streak import HOLD_S
 
 logger = log.get(__name__)
@@ -223,12 +223,32 @@ class FailureHandling:
     def defer(self, deliveries: Iterable[Delivery], deferral: Deferral, now_s: float) -> None:
         """Record the outcomes of deliveries for which no request is sent; `now_s`: monotonic, seconds."""
         self.record(
-            Conclusion(delivery, self.health.without_request(delivery, deferral, now_s), NO_ATTEMPT)
+            Conclusion(delivery, self._without_request(delivery, deferral, now_s), NO_ATTEMPT)
             for delivery in deliveries
         )
 
+    def _without_request(
+        self, delivery: Delivery, deferral: Deferral, now_s: float
+    ) -> RetryLater | DeadLettered:
+        try:
+            return self.health.without_request(delivery, deferral, now_s)
+        except Exception:  # of this delivery alone
+            logger.exception("outcome-failed", offset=delivery.event.record.offset, **self._log_fields)
+            return FAILED
+
     def record(self, conclusions: Iterable[Conclusion]) -> None:
-        """Record retries, which become parked deliveries if the destination is parked, and dead letters."""
+        """Record retries, which become parked deliveries if the destination is parked, and dead letters.
+
+        Raises:
+            Exception: the first one, after the conclusions behind it are recorded.
+        """
+        first_error: Exception | None = None
         for delivery, decision, attempt in conclusions:
-            outcome = self._parking.outcome(decision, delivery.event.size_bytes)
-            self._recorder.record([delivery], outcome, attempt, self.breaker_text())
+            try:
+                outcome = self._parking.outcome(decision, delivery.event.size_bytes)
+                self._recorder.record([delivery], outcome, attempt, self.breaker_text())
+            except Exception as error:
+                logger.exception("outcome-failed", offset=delivery.event.record.offset, **self._log_fields)
+                first_error = first_error or error
+        if first_error is not None:
+            raise first_error

@@ -16,7 +16,7 @@ from hifi.delivery.attempt import Attempt
 from hifi.delivery.dead_letters.record import dead_letter
 from hifi.delivery.destination_state import DestinationName, StateChange, state_record
 from hifi.kafka.consumer import AssignedPartition
-from hifi.kafka.producer import Producer
+from hifi.kafka.producer import Producer, is_sendable
 from hifi.kafka.topics import Topics
 from hifi.record.fields import with_fields
 from hifi.record.headers import DESTINATION
@@ -28,7 +28,7 @@ from hifi_egest.delivery.delivery import NO_ATTEMPT, Delivery, SourcePartition, 
 from hifi_egest.delivery.lease import PartitionLease
 from hifi_egest.outcomes import records
 from hifi_egest.outcomes.records import SERVICE
-from hifi_egest.policy.outcome import Filtered, HandedOver, Outcome, Parked, RetryLater
+from hifi_egest.policy.outcome import DeadLettered, Filtered, HandedOver, Outcome, Parked, RetryLater
 
 _LEASE_CHECK_S: Final = 0.05
 """Time between two checks of the lease while it is not held, seconds."""
@@ -50,6 +50,14 @@ class _HandOver(NamedTuple):
     outcome: HandedOver
     attempt: Attempt
     breaker: bytes
+
+
+def _hand_over(delivery: Delivery, outcome: HandedOver, attempt: Attempt, breaker: bytes) -> _HandOver:
+    record = records.hand_over_record(delivery, outcome, now_us())
+    if not is_sendable(record):
+        outcome = DeadLettered("too-large", f"with what a {outcome.name.decode()} adds, no topic can hold it")
+        record = records.hand_over_record(delivery, outcome, now_us())
+    return _HandOver(record, delivery, outcome, attempt, breaker)
 
 
 class OutcomeRecorder:
@@ -90,8 +98,7 @@ class OutcomeRecorder:
         decide_all(deliveries)
         if isinstance(outcome, HandedOver):
             for delivery in deliveries:
-                record = records.hand_over_record(delivery, outcome, now_us())
-                self._write_before_receipt(_HandOver(record, delivery, outcome, attempt, breaker))
+                self._write_before_receipt(_hand_over(delivery, outcome, attempt, breaker))
             return
         if isinstance(outcome, Filtered):
             metrics.OUTCOMES.labels(deliveries[0].event.pipe, "", "filtered").inc(len(deliveries))
@@ -153,7 +160,9 @@ class OutcomeRecorder:
         """Write the receipt of a retry, a parked delivery or a dead letter, once Kafka has acknowledged that."""
         _, delivery, outcome, attempt, breaker = hand_over
         event = delivery.event
-        metrics.OUTCOMES.labels(event.pipe, delivery.destination.decode(), outcome.name.decode()).inc()
+        metrics.OUTCOMES.labels(
+            event.pipe, delivery.destination.decode("utf-8", "replace"), outcome.name.decode()
+        ).inc()
         receipts = records.receipts([delivery], outcome, attempt, breaker)
         self._outbox.send(self._receipts, event.partition.number, receipts, partial(complete_all, [delivery]))
 
@@ -210,7 +219,7 @@ class Outbox:
             try:
                 records = [record for entry_records, _ in entries for record in entry_records]
                 sending = self._producer.send(*topic_partition, records)
-            except Overloaded:
+            except (Overloaded, Rejected):
                 self._send_with_retries(topic_partition, entries)
             except Exception as error:  # noqa: BLE001 - this is a callback of the loop: no caller handles the error
                 self._fail(error)
@@ -225,8 +234,7 @@ class Outbox:
         if acknowledgement.exception() is not None:
             self._send_with_retries(topic_partition, entries)
             return
-        for _, acknowledged in entries:
-            acknowledged()
+        _acknowledge(topic_partition, entries)
 
     def _send_with_retries(self, topic_partition: _TopicPartition, entries: list[Entry]) -> None:
         """Send in the background, with waits for buffer space and repeated tries."""
@@ -236,30 +244,47 @@ class Outbox:
 
     async def _send_chunks(self, topic_partition: _TopicPartition, entries: list[Entry]) -> None:
         for chunk in _chunks(entries):
-            records = [record for entry_records, _ in chunk for record in entry_records]
-            for attempt in range(1, _TRIES + 1):
-                try:
-                    await self._producer.send_and_wait(*topic_partition, records)
-                    break
-                except Overloaded:
-                    return  # the producer has stopped: the next owner repeats it
-                except Exception as error:
-                    logger.exception(
-                        "write-failed",
-                        topic=topic_partition[0],
-                        partition=topic_partition[1],
-                        error=repr(error),
-                    )
-                    if attempt == _TRIES:
-                        self._fail(error)
-                        return
-                    await asyncio.sleep(0.2 * attempt)
-            for _, acknowledged in chunk:
-                acknowledged()
+            if not await self._send_chunk(topic_partition, chunk):
+                return
+
+    async def _send_chunk(self, topic_partition: _TopicPartition, chunk: list[Entry]) -> bool:
+        """Send the records of entries; returns whether more may be sent."""
+        topic, partition = topic_partition
+        records = [record for entry_records, _ in chunk for record in entry_records]
+        for attempt in range(1, _TRIES + 1):
+            try:
+                await self._producer.send_and_wait(topic, partition, records)
+            except Overloaded:
+                return False  # the producer has stopped: the next owner repeats it
+            except Rejected as rejection:
+                if len(chunk) > 1:
+                    return all([await self._send_chunk(topic_partition, [entry]) for entry in chunk])
+                # A receipt of a record with keys or headers that hifi does not write: others must be written.
+                logger.error("record-refused", topic=topic, partition=partition, error=str(rejection))  # noqa: TRY400
+                break
+            except Exception as error:
+                logger.exception("write-failed", topic=topic, partition=partition, error=repr(error))
+                if attempt == _TRIES:
+                    self._fail(error)
+                    return False
+                await asyncio.sleep(0.2 * attempt)
+            else:
+                break
+        _acknowledge(topic_partition, chunk)
+        return True
 
     def _fail(self, error: Exception) -> None:
         if not self.failed.done():
             self.failed.set_exception(error)
+
+
+def _acknowledge(topic_partition: _TopicPartition, entries: Iterable[Entry]) -> None:
+    """Call back for each entry, also behind one whose call fails."""
+    for _, acknowledged in entries:
+        try:
+            acknowledged()
+        except Exception:
+            logger.exception("acknowledgement-failed", topic=topic_partition[0], partition=topic_partition[1])
 
 
 def _chunks(entries: Sequence[Entry]) -> Iterator[list[Entry]]:

@@ -22,6 +22,10 @@ UNCLEAR: Final = frozenset({401, 403, 404})
 """One such answer is about the event; many equal ones in a row are about the destination."""
 SPLITTABLE: Final = frozenset({400, 413, 422})
 """As the answer to a batch these may be about a single event of it."""
+PAUSING: Final = frozenset({429, 503})
+"""A `Retry-After` with one of these statuses is about the destination as a whole, not about one event."""
+_UNREACHED: Final = frozenset({"dns", "connect", "proxy", "tls", "egress"})
+"""With these reasons no event has reached the destination."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +198,20 @@ def decide(
         return DELIVERED
     if isinstance(result, RefusedWrite) or (isinstance(result, Answer) and not recoverable(result, policy)):
         return _after_refusal(result, policy, batch)
+    step = _after_failure(result, policy, counts, tiers, jitter if local else None)
+    if batch > 1 and counts.passes and not isinstance(step, RetryLocally) and _may_be_about_one(result):
+        return SplitBatch()  # an event that always fails must not take others with it in each pass
+    return step
+
+
+def _after_failure(
+    result: Answer | NoResponse,
+    policy: RetryPolicy,
+    counts: AttemptCounts,
+    tiers: Sequence[Tier],
+    jitter: float | None,
+) -> RetryLocally | RetryLater | DeadLettered:
+    """What follows a recoverable result; `jitter`: see `decide`; None: local retries are not possible."""
     reason, detail = _reason_and_detail(result)
     if counts.attempts >= policy.max_attempts:
         return DeadLettered("gave-up", f"{counts.attempts} requests were sent; the last one: {detail}")
@@ -204,7 +222,7 @@ def decide(
     wait_s = result.retry_after_s if isinstance(result, Answer) else None
     if wait_s is not None:
         wait_s = min(wait_s, policy.max_pause)
-    if local and counts.local < policy.local_attempts:
+    if jitter is not None and counts.local < policy.local_attempts:
         after_s = jitter * LOCAL_BASE_S * 2 ** (counts.local - 1) + (wait_s or 0.0)
         if counts.pass_age_s + after_s <= LOCAL_S:
             return RetryLocally(after_s)
@@ -283,6 +301,13 @@ def _after_refusal(result: Answer | RefusedWrite, policy: RetryPolicy, batch: in
     if status in UNCLEAR and status not in policy.never:
         return Unclear(status)
     return refused(status)
+
+
+def _may_be_about_one(result: Answer | NoResponse) -> bool:
+    """Whether a recoverable result of a batch may be about a single event of it."""
+    if isinstance(result, Answer):
+        return result.status not in PAUSING
+    return result.reason not in _UNREACHED
 
 
 def _reason_and_detail(result: Answer | NoResponse) -> tuple[str, str]:

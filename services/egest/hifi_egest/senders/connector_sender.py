@@ -188,13 +188,13 @@ class ConnectorSender:
         require_usable(self._destination, coloured=self._coloured())
         require_none(destination_refusals(self._context.pipe, self._destination, pipe_limits()))
         self._read_log()  # where Kafka does not say it, no event may be written
-        kind, settings = read_settings(self._destination)
-        current_secrets = _read_secrets(settings)
-        if self._writer is not None and current_secrets == self._secrets:
-            return
-        expression = self._destination.transform
-        self._transform = compile_transform(expression) if expression is not None else None
         try:
+            kind, settings = read_settings(self._destination)
+            current_secrets = _read_secrets(settings)
+            if self._writer is not None and current_secrets == self._secrets:
+                return
+            expression = self._destination.transform
+            self._transform = compile_transform(expression) if expression is not None else None
             new_writer = _OpenWriter(kind.open(settings, self._context))
         except Misconfigured:
             raise

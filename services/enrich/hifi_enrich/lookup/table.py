@@ -3,11 +3,16 @@
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from hifi.pipe.model import Lookup, SqlType
 from hifi.runtime import log
 from hifi.spark.lookup_key import key_part, key_text, text_of, typed
+
+_ROW_BYTES: Final = 80
+"""Memory in Java of a row of a HashMap with an array of values, beside its texts."""
+_TEXT_BYTES: Final = 48
+"""Memory in Java of an empty text and the reference to it."""
 
 logger = log.get(__name__)
 
@@ -21,6 +26,8 @@ class LookupTable:
     """Key to the values of the lookup's fields, in their order, as text."""
     values: tuple[int, ...] = field(default=(), compare=False)
     """Values of each field that are not null."""
+    heap_bytes: int = field(default=0, compare=False)
+    """Memory of the rows in Spark's heap, about."""
 
     def loss(self, reloaded: "LookupTable", lookup: Lookup) -> str | None:
         """The loss of a reloaded table beyond the bound of its lookup; None: it may replace this table."""
@@ -78,7 +85,16 @@ def build_table(name: str, lookup: Lookup, rows: Iterable[Mapping[str, Any]]) ->
     value_counts = tuple(
         sum(row[index] is not None for row in table.values()) for index in range(len(value_columns))
     )
-    return LookupTable(digest.digest(), table, value_counts)
+    heap_bytes = sum(
+        _ROW_BYTES + _text_bytes(key) + sum(_text_bytes(value) for value in row if value is not None)
+        for key, row in table.items()
+    )
+    return LookupTable(digest.digest(), table, value_counts, heap_bytes)
+
+
+def _text_bytes(text: str) -> int:
+    """Memory of a text in Java."""
+    return _TEXT_BYTES + len(text) * (1 if text.isascii() else 2)
 
 
 def _typed(value: Any, kind: SqlType) -> tuple[Any, bool]:

@@ -25,6 +25,9 @@ from hifi.spark.lookup_reader import ReadLimits
 from hifi_enrich.lookup.table import LookupTable, build_table
 
 _LIMITS: Final = ReadLimits()
+HEAP_SHARE: Final = 6
+"""One part in so many of Spark's heap is for lookups. While a table is copied it needs three times its memory, and the
+copy that it replaces stays in use."""
 _RETRY_WAIT_S: Final = 1.0
 """Time that pipes wait for a table that could not be read before, seconds: another pipe's may be the one that hangs."""
 
@@ -50,14 +53,25 @@ class _AllTables:
 class LookupTables:
     """The tables by id. Pipes that declare the same lookup share one table."""
 
-    def __init__(self, scratch: Path, health: Health, limits: ReadLimits = _LIMITS) -> None:
+    def __init__(
+        self,
+        scratch: Path,
+        health: Health,
+        limits: ReadLimits = _LIMITS,
+        most_heap_bytes: int = 1024**3 // HEAP_SHARE,
+    ) -> None:
         """Start with no table.
 
         Args:
             scratch: folder for temporary files on the way to the JVM.
             health: warned of tables that could not be reloaded.
             limits: of reading a table. One that is not read in time is given up, whatever keeps it.
+            most_heap_bytes: of all tables together in Spark's heap; a table beyond it is not used.
         """
+        self._most_heap_bytes = most_heap_bytes
+        self._heap_bytes: dict[str, int] = {}
+        """Table to its memory in Spark's heap, about."""
+        self._heap_lock = threading.Lock()
         self._limits = limits
         self._in_reading: set[str] = set()
         self._health = health
@@ -202,6 +216,7 @@ class LookupTables:
             previous_table = tables.get(key)
             if previous_table is not None and (loss := previous_table.loss(table, lookup)) is not None:
                 raise Misconfigured(loss)
+            self._take_heap(key, table)
             tables[key] = table
             return table
 
@@ -225,6 +240,28 @@ class LookupTables:
         self._set_problem(cache.name, _emptiness(tables[key]))
         return None
 
+    def _take_heap(self, key: str, table: LookupTable) -> None:
+        """Reserve the memory of a table in Spark's heap, in place of that of the copy before it.
+
+        Raises:
+            Misconfigured: all tables together would need too much.
+        """
+        with self._heap_lock:
+            self._heap_bytes = {
+                held: size
+                for held, size in self._heap_bytes.items()
+                if held in self._caches or held in self._readings
+            }
+            other_bytes = sum(self._heap_bytes.values()) - self._heap_bytes.get(key, 0)
+            if other_bytes + table.heap_bytes > self._most_heap_bytes:
+                raise Misconfigured(
+                    f"its {len(table.rows):,} rows need {table.heap_bytes / 2**20:,.1f} MiB of Spark's heap beside"
+                    f" {other_bytes / 2**20:,.1f} MiB of other lookups, and together they may take"
+                    f" {self._most_heap_bytes / 2**20:,.1f} MiB; ask for less, or have the operator raise"
+                    " HIFI_ENRICH_DRIVER_MEMORY"
+                )
+            self._heap_bytes[key] = table.heap_bytes
+
     async def _in_time(self, key: str, read_table: Callable[[], LookupTable]) -> LookupTable:
         """Read a table in a thread of its own: a server that never answers keeps it, and no other one.
 
@@ -239,11 +276,13 @@ class LookupTables:
         def run() -> None:
             """Read the table."""
             try:
-                outcome.set_result(read_table())
+                table = read_table()
             except BaseException as error:  # noqa: BLE001 - it is raised where the table is waited for
+                self._in_reading.discard(key)  # before the waiting task may begin the next reading
                 outcome.set_exception(error)
-            finally:
+            else:
                 self._in_reading.discard(key)
+                outcome.set_result(table)
 
         self._in_reading.add(key)
         threading.Thread(target=run, name=f"lookup-{key}", daemon=True).start()

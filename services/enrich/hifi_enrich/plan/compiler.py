@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from hifi.pipe.model import Pipe
+from hifi.pipe.pipes_end import NOTHING_KNOWN, PipesEnd
 from hifi.pipe.revision import PIPE_UNREADABLE, PipeRevision, read_key
 from hifi.runtime import log
 from hifi.spark.catalyst import Catalyst, JavaObject, SqlProblem
@@ -21,6 +22,7 @@ from hifi.spark.generator import (
 from hifi.spark.lookup_key import table_ids
 from hifi.spark.restrictions import violations
 from hifi.spark.row_query import Steps
+from hifi.spark.spark_session import raise_if_exited, root_cause
 from hifi_enrich.plan.pandas_udf import UdfCall
 from hifi_enrich.plan.query_plan import LookupBroadcasts, QueryPlan
 from hifi_enrich.plan.udf_limits import DEFAULT_LIMITS, UdfLimits
@@ -75,6 +77,7 @@ class PipeCompiler:
         broken: Mapping[str, str],
         quarantined: Mapping[str, str] = MappingProxyType({}),
         unreadable: Mapping[str, str] = MappingProxyType({}),
+        pipes_end: PipesEnd = NOTHING_KNOWN,
     ) -> QueryPlan:
         """Make the plan of all pipes.
 
@@ -90,6 +93,7 @@ class PipeCompiler:
             quarantined: key of a revision to the reason why it must not run: its events become dead letters.
             unreadable: key of a revision, which is none of `pipes`, to the reason why it cannot be read: its events
                 become dead letters `pipe-unreadable`.
+            pipes_end: events of revisions that it excludes become dead letters `pipe-unreadable`, too.
         """
         compiled_pipes = self._compile(pipes, lookups.ids, broken, quarantined)
         compiled_pipes += [
@@ -122,6 +126,7 @@ class PipeCompiler:
         udfs = {index: pipe.udf for index, pipe in enumerate(compiled_pipes) if pipe.udf is not None}
         return QueryPlan(
             pipes_offset=pipes_offset,
+            pipes_end=pipes_end,
             has_rollouts=any(read_key(pipe.key.encode())[1] is not None for pipe in compiled_pipes),
             pipe_index=self._catalyst.broadcast(pipe_index),
             fixed_destinations=self._catalyst.broadcast(fixed_destinations),
@@ -192,16 +197,23 @@ class PipeCompiler:
                 raise SqlProblem(reason)
             self._compile_queries(revision, self._sql(revision.pipe))
         except SqlProblem as problem:
-            compiled_offset = self._compiled[key].offset if self._is_usable(key, tables) else None
-            logger.warning(
-                "pipe-broken",
-                pipe=key,
-                offset=revision.offset,
-                error=str(problem),
-                offset_in_force=compiled_offset,
+            self._refuse(revision, tables, str(problem))
+        except Exception as error:  # any other error that a pipe causes concerns this pipe only
+            raise_if_exited(self._catalyst.spark)
+            logger.exception("pipe-not-compiled", pipe=key, offset=revision.offset)
+            self._refuse(
+                revision, tables, f"it cannot be compiled: {type(error).__name__}: {root_cause(error)[:500]}"
             )
-            if compiled_offset is None:
-                self._use_stand_in(revision, str(problem))
+
+    def _refuse(self, revision: PipeRevision, tables: AbstractSet[str], reason: str) -> None:
+        """Keep the revision that was compiled last in force; without one, make dead letters of the events."""
+        key = revision.key
+        compiled_offset = self._compiled[key].offset if self._is_usable(key, tables) else None
+        logger.warning(
+            "pipe-broken", pipe=key, offset=revision.offset, error=reason, offset_in_force=compiled_offset
+        )
+        if compiled_offset is None:
+            self._use_stand_in(revision, reason)
 
     def _use_stand_in(self, revision: PipeRevision, reason: str) -> None:
         """Make dead letters of the events of a revision."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from pyspark.sql.types import StructType
 
+from hifi.pipe.pipes_end import NOTHING_KNOWN, PipesEnd
 from hifi.spark.catalyst import JavaObject
 from hifi_enrich.plan.pandas_udf import UdfCall
 
@@ -51,6 +52,8 @@ class QueryPlan:
     result: JavaObject
     tables: JavaObject
     """See `LookupBroadcasts.tables`. Shared by plans."""
+    pipes_end: PipesEnd = NOTHING_KNOWN
+    """Events that name a revision which it excludes become dead letters; other later revisions stop the query."""
     has_rollouts: bool = False
     """Whether a pipe has another revision in use than its current one."""
     udfs: dict[int, UdfCall] = field(default_factory=dict)

@@ -76,17 +76,35 @@ def merged() -> str:
     return f"if({_adds_fields()}, concat({data_start}, if({is_blank}, X'', X'2C'), {added_fields}), value)"
 
 
-def failure(max_record_bytes: int) -> str:
+def unpublished(end_offset: int, before_ms: int, failure: str, any_offset: int) -> str:
+    """SQL of the failure of an event whose revision was never published, else null; from `identity` and `timestamp`.
+
+    Args:
+        end_offset: of the topic `pipes`.
+        before_ms: revisions published before are below it, milliseconds since 1970 UTC.
+        failure: `reason: detail`, with `any_offset` in place of the offset that the event names.
+        any_offset: a number that is not in it otherwise.
+    """
+    offset = revision_offset()
+    return (
+        f"case when {offset} >= {end_offset} and unix_millis(timestamp) < {before_ms} "
+        f"then replace({literal(failure)}, '{any_offset}', {offset}) end"
+    )
+
+
+def failure(max_record_bytes: int, *, has_unpublished: bool = False) -> str:
     """SQL of `reason: detail` of a dead letter, null for an event or a heartbeat that passes.
 
     From `is_event`, `pipe_index` (null: the pipe was deleted), `result` (null: the SQL of the pipe failed), `merged`.
 
     Args:
         max_record_bytes: largest size of key and value together; a larger event becomes a dead letter.
+        has_unpublished: whether there is the column `unpublished`.
     """
     reason = (
         f"case when not is_event then if({is_heartbeat()}, null, "
         "'not-an-event: a header that hifi sets is missing or malformed') "
+        f"{'when unpublished is not null then unpublished ' if has_unpublished else ''}"
         "when pipe_index is null then 'pipe-deleted: the pipe of this event was deleted' "
         "when result is null then 'sql-failed: an expression of the pipe failed on this event' "
         "else result.failure end"

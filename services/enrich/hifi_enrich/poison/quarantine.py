@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
 
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
@@ -19,7 +20,7 @@ from hifi.runtime.clock import now_us
 from hifi.runtime.errors import Rejected, Retryable
 from hifi.spark.kafka_connector import PartitionOffsets
 from hifi.spark.spark_session import SparkExited
-from hifi_enrich.plan.dataframe import newer_offset
+from hifi_enrich.plan.dataframe import NEWER_REVISION, newer_offset
 from hifi_enrich.poison.offset_notes import trial_note, unfinished_trial, was_tried_twice
 from hifi_enrich.poison.search import OffsetRange, write_around_poison
 from hifi_enrich.settings import EnrichSettings
@@ -43,6 +44,16 @@ def is_kafka_failure(error: str) -> bool:
 def trial_limit_s(records: int, stall_s: float) -> float:
     """The time in which a range of records has to be enriched, seconds; a slower range is halved."""
     return min(stall_s, _TRIAL_S + _TRIAL_EVENT_S * records)
+
+
+@dataclass(frozen=True, slots=True)
+class _UnparsedRecord:
+    """Stands in for a record of which only the offset is known."""
+
+    offset: int
+    key: None = None
+    value: None = None
+    headers: tuple[tuple[str, bytes], ...] = ()
 
 
 class PoisonQuarantine:
@@ -130,11 +141,10 @@ class PoisonQuarantine:
             return False
         except Exception as error:  # noqa: BLE001 - Spark raises any error that the record causes
             error_text = str(error)
-            if (
-                is_kafka_failure(error_text)
-                or newer_offset(error_text) is not None
-                or isinstance(error, OSError)
-            ):
+            pipes_offset = newer_offset(error_text)
+            if pipes_offset is not None:
+                raise Retryable(f"{NEWER_REVISION}={pipes_offset}") from None
+            if is_kafka_failure(error_text) or isinstance(error, OSError):
                 raise Retryable(
                     f"the search for a poison record was interrupted: {error_text[:300]}"
                 ) from None
@@ -174,7 +184,21 @@ class PoisonQuarantine:
             consumer.assign([topic_partition])
             first_offset = (await consumer.beginning_offsets([topic_partition]))[topic_partition]
             consumer.seek(topic_partition, offset_range.first)
-            record = None if first_offset >= offset_range.end else await consumer.getone(topic_partition)
+            record: Any = None
+            detail = "Spark failed on this event again and again, or took too long, and on no other"
+            if first_offset < offset_range.end:
+                try:
+                    record = await consumer.getone(topic_partition)
+                except ValueError as error:  # such as a name of a header that is not UTF-8
+                    logger.exception(
+                        "poison-record-not-parsed",
+                        topic=topic_partition.topic,
+                        partition=topic_partition.partition,
+                        offset=offset_range.first,
+                    )
+                    record = _UnparsedRecord(offset_range.first)
+                    detail += f"; without its data, since the record at offset {record.offset} of"
+                    detail += f" {topic_partition.topic}, same partition, cannot be parsed: {error}"
             if record is None or record.offset != offset_range.first:
                 logger.error(
                     "poison-record-deleted",
@@ -183,12 +207,13 @@ class PoisonQuarantine:
                     offset=offset_range.first,
                 )
             else:
-                rejection = Rejected(
-                    "poisoned",
-                    "Spark failed on this event again and again, or took too long, and on no other",
-                )
                 letter_record = dead_letter(
-                    record.key, record.value, record.headers, "enrich", rejection, now_us()
+                    record.key,
+                    record.value,
+                    record.headers,
+                    "enrich",
+                    Rejected("poisoned", detail),
+                    now_us(),
                 )
                 await producer.start()
                 await producer.send_and_wait(

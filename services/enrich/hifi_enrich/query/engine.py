@@ -20,6 +20,7 @@ from hifi.kafka.group_offsets import GroupOffsets
 from hifi.kafka.producer import Producer
 from hifi.kafka.topics import Topics
 from hifi.pipe.model import QueryTrigger
+from hifi.pipe.pipes_end import NOTHING_KNOWN, PipesEnd
 from hifi.pipe.registry import PipeRegistry
 from hifi.pipe.revision import PipeRevision
 from hifi.runtime import log
@@ -73,6 +74,7 @@ class PlanInputs:
     """Pipe to the reason why it must not run, also if it could."""
     unreadable: Mapping[str, str]
     """Key of each revision whose declaration cannot be read to the reason."""
+    pipes_end: PipesEnd
 
 
 class SparkEngine:
@@ -92,6 +94,8 @@ class SparkEngine:
         self._tables = tables
         self._scratch = scratch
         self.partitions = 0
+        self.pipes_end = NOTHING_KNOWN
+        """Of the topic `pipes`, asked when an event named a revision that did not arrive; for the next plan."""
         self._query_numbers = itertools.count()
         self._unused_broadcasts: list[JavaObject] = []
         """Broadcasts that only queries of earlier plans may still use."""
@@ -177,6 +181,7 @@ class SparkEngine:
             {**self._refused_by_trigger(), **broken},
             quarantined or {},
             self._registry.unreadable_keys(),
+            self.pipes_end,
         )
         if inputs == self._inputs:
             return False
@@ -304,6 +309,7 @@ class SparkEngine:
             inputs.broken,
             inputs.quarantined,
             inputs.unreadable,
+            inputs.pipes_end,
         )
         if self._trigger_of(plan) == "micro-batch":
             self._dataframe.compile(plan)  # now, while the last query runs

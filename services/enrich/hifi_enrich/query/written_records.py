@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from aiokafka import TopicPartition
+from aiokafka.errors import KafkaError
 
 from hifi.kafka.clients import topic_consumer
 from hifi.kafka.topic_reader import read_ranges
@@ -41,7 +42,8 @@ async def skip_written(
         start: partition to the committed offset.
 
     Returns:
-        Partition to the offset of the first record without output; unchanged if the search takes over 15 s.
+        Partition to the offset of the first record without output; an earlier one, from which records are written
+        again, if the search takes over 15 s or meets a record that cannot be parsed.
 
     Raises:
         aiokafka.errors.KafkaError, OSError: Kafka does not answer.
@@ -52,6 +54,10 @@ async def skip_written(
             await _skip_written(consumer, topics, offsets)
     except TimeoutError:
         logger.warning("written-records-not-read", timeout_s=_TIMEOUT_S)
+    except (KafkaError, OSError):
+        raise
+    except Exception:  # such as ValueError for a record that the client cannot parse
+        logger.exception("written-records-not-read")
     skipped = sum(offsets.values()) - sum(start.values())
     if skipped:
         logger.info("written-records-skipped", records=skipped)

@@ -11,6 +11,7 @@ from hifi.kafka.leader_election import LeaderElection
 from hifi.kafka.topics import Topics
 from hifi.pipe.lookup_problems import problems_note
 from hifi.pipe.model import QueryTrigger
+from hifi.pipe.pipes_end import read_pipes_end
 from hifi.pipe.registry import PipeRegistry
 from hifi.runtime import log, metrics
 from hifi.runtime.backoff import backoff_s
@@ -271,7 +272,7 @@ class QueryRunner:
         await self._status.wait_for_any(self._election.not_leading, timeout_s=delay_s)
 
     async def _wait_for_revision(self, offset: int) -> None:
-        """Wait until the registry has the revision of the pipe that an event was accepted with."""
+        """Wait until the registry has the revision of the pipe that an event names, or it was never published."""
         while self._leading():
             read_event = asyncio.Event()
             wait_task = asyncio.create_task(self._set_when_read(offset, read_event))
@@ -286,6 +287,21 @@ class QueryRunner:
                 reason = f"an event needs offset {offset} of the topic pipes, but {read_offset} is the last one read"
                 self._status.waiting(reason)
                 logger.error("pipe-revision-missing", offset=offset, read_to=read_offset)
+                if await self._was_never_published(offset):
+                    return
+
+    async def _was_never_published(self, offset: int) -> bool:
+        """Whether the topic `pipes` ends before an offset; the next plan makes dead letters of the events then."""
+        settings = self._settings
+        try:
+            pipes_end = await read_pipes_end(settings.kafka, settings.instance, self._topics)
+        except (KafkaError, OSError) as error:
+            logger.warning("pipes-end-not-read", error=repr(error)[:500])
+            return False
+        if offset < pipes_end.offset:
+            return False
+        self._engine.pipes_end = pipes_end
+        return True
 
     async def _set_when_read(self, offset: int, read_event: asyncio.Event) -> None:
         if await self._registry.wait_for_offset(offset, _REVISION_TIMEOUT_S):
@@ -310,5 +326,12 @@ class QueryRunner:
         quarantine = PoisonQuarantine(
             self._settings, self._topics, offsets, self._engine.write_range, count_poison
         )
-        await quarantine.run(start)
+        try:
+            await quarantine.run(start)
+        except Retryable as error:
+            pipes_offset = newer_offset(str(error))
+            if pipes_offset is None:
+                raise
+            await self._wait_for_revision(pipes_offset)
+            return
         self._failures = 0

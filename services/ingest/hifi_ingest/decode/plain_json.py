@@ -6,7 +6,7 @@ the fields that give id, time and partition key.
 
 import hmac
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from itertools import islice
 from typing import Any, Final
@@ -184,6 +184,8 @@ class PlainJsonDecoder:
             ) from None
 
 
+_ESCAPED: Final = re.compile(r'["\\\x00-\x1f]')
+"""Characters that JSON escapes in the name of a member."""
 _format_us: Final = lru_cache(maxsize=8)(timestamps.format_us)
 
 
@@ -192,7 +194,7 @@ class _DeclaredField:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._decoders = [_member_decoder(name) for name in path.split(".")]
+        self._members = [_member_reader(name) for name in path.split(".")]
 
     @classmethod
     def of(cls, path: str | None) -> "_DeclaredField | None":
@@ -206,10 +208,10 @@ class _DeclaredField:
     def _slice(self, element: bytes) -> bytes:
         """The JSON at the path; empty if there is none."""
         json_slice = element
-        for decoder in self._decoders:
+        for member in self._members:
             if json_slice[:1] != b"{":
                 return b""
-            json_slice = bytes(decoder.decode(json_slice).value)
+            json_slice = member(json_slice)
         return json_slice
 
     def _decoded(self, json_slice: bytes) -> Any:
@@ -250,7 +252,11 @@ class _DeclaredField:
         )
 
 
-def _member_decoder(name: str) -> Any:
-    """Decodes one member of an object as a slice, and skips the others."""
+def _member_reader(name: str) -> Callable[[bytes], bytes]:
+    """A function that returns the slice of one member of an object, and skips the others; empty: it has none."""
+    if _ESCAPED.search(name):  # no field of a struct can have the name
+        read_all = msgspec.json.Decoder(dict[str, Raw]).decode
+        return lambda element: bytes(read_all(element).get(name, b""))
     member_type = msgspec.defstruct("Member", [("value", Raw, Raw())], rename={"value": name}, gc=False)
-    return msgspec.json.Decoder(member_type)
+    read: Callable[[bytes], Any] = msgspec.json.Decoder(member_type).decode
+    return lambda element: bytes(read(element).value)

@@ -111,6 +111,11 @@ class WriteKeys:
                     digest = key.digest()
                 except Misconfigured as error:
                     problems[_subject(name, index)] = str(error)
+                except Exception as error:
+                    logger.exception("write-key-unreadable", pipe=name)
+                    problems[_subject(name, index)] = (
+                        f"ingest failed on it ({type(error).__name__}); see its log for the cause"
+                    )
                 else:
                     quota = KeyQuota(digest[:_NAME_DIGITS], key.quota) if key.quota else None
                     pipes_by_digest.setdefault(digest, {})[name] = Grant(key_id(digest), quota)

@@ -6,6 +6,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
+from hifi.pipe.pipes_end import PipesEnd
 from hifi.record.headers import ACCEPTED, PIPE, RAW, REPLAY, REVISION_OFFSET, SEQ, SERVICE, TO
 from hifi.record.spark_sql import (
     header_text,
@@ -33,17 +34,28 @@ _PARSED: Final = {
     # A replay that re-entered at enrich has its old offset in `raw`: only its identity shows whether it is a copy.
     "ranked": "raw >= 0 and (replay is null or coalesce(refused_by, '') = 'normalize')",
 }
+UNPUBLISHED: Final = "unpublished"
+"""Column of whether the event names a revision of its pipe that was never published."""
 _DELIVERY_COLUMNS: Final = (
     *("partition", "offset", "key", "value", "headers"),
-    *("pipe", "accepted_us", "seq", "raw", WORK, "ranked", "destination"),
+    *("pipe", "accepted_us", "seq", "raw", WORK, "ranked", "revision_offset", UNPUBLISHED, "destination"),
 )
 
 
-def parse(records: DataFrame) -> DataFrame:
-    """Parse the headers of records of `enriched` into columns; null where one is malformed."""
+def parse(records: DataFrame, pipes_end: PipesEnd) -> DataFrame:
+    """Parse the headers of records of `enriched` into columns; null where one is malformed.
+
+    Args:
+        records: as Kafka has them.
+        pipes_end: tells which revisions were never published.
+    """
     for name, expression in _PARSED.items():
         records = records.withColumn(name, sql.expr(expression))
-    return records
+    # The SQL of `PipesEnd.excludes`.
+    is_unpublished = (
+        f"revision_offset >= {pipes_end.offset}L and unix_millis(timestamp) < {pipes_end.before_ms}L"
+    )
+    return records.withColumn(UNPUBLISHED, sql.expr(f"coalesce({is_unpublished}, false)"))
 
 
 def deliveries(parsed: DataFrame, tables: Iterable[tuple[str, str]]) -> DataFrame:

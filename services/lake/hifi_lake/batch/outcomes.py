@@ -25,16 +25,23 @@ from hifi.record.headers import (
 )
 from hifi.record.spark_sql import header, hop_header, literal, receipt_header, source_text
 from hifi.runtime.release import VERSION
+from hifi_lake.batch.deliveries import UNPUBLISHED
 from hifi_lake.batch.table_rows import NO_KEY, NOT_JSON, REFUSAL
 
 _COPIED: Final = (TIME, TRACEPARENT, REPLAY)
 """Headers that a receipt has from its event."""
 _SOURCE: Final = source_text("enriched", "offset")
+_UNPUBLISHED_DETAIL: Final = (
+    "concat('the event names the revision at offset ', revision_offset, ' of the topic pipes, which was never "
+    "published there: find what wrote the event, and replay the dead letter, which takes the current revision')"
+)
+_HELD_DETAIL: Final = literal("the declaration of the pipe cannot be read, so that the pipe is held")
 _DETAILS: Final = {
-    NO_KEY: "a column of the table's key is null",
-    NOT_JSON: "the data is not a JSON object, so it has no columns",
-    PIPE_UNREADABLE: "the declaration of the pipe cannot be read, so that the pipe is held",
+    NO_KEY: literal("a column of the table's key is null"),
+    NOT_JSON: literal("the data is not a JSON object, so it has no columns"),
+    PIPE_UNREADABLE: f"if({UNPUBLISHED}, {_UNPUBLISHED_DETAIL}, {_HELD_DETAIL})",
 }
+"""Reason of a dead letter to the SQL of its detail."""
 
 
 def receipts(deliveries: DataFrame, fetched_us: int, sent_us: int, answered_us: int) -> DataFrame:
@@ -54,7 +61,7 @@ def receipts(deliveries: DataFrame, fetched_us: int, sent_us: int, answered_us: 
 def dead_letters(deliveries: DataFrame, fetched_us: int) -> DataFrame:
     """The dead letters of deliveries that are no rows of the table."""
     event_headers = "slice(headers, 3, size(headers))"
-    detail_cases = " ".join(f"when '{reason}' then {literal(text)}" for reason, text in _DETAILS.items())
+    detail_cases = " ".join(f"when '{reason}' then {detail}" for reason, detail in _DETAILS.items())
     failure_headers = ", ".join(
         [
             header(DESTINATION, "destination"),

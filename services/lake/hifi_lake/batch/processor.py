@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sql
@@ -23,14 +24,18 @@ from hifi.runtime.clock import now_us
 from hifi.runtime.errors import Fenced, Retryable
 from hifi.spark.kafka_connector import write_records
 from hifi_lake.batch import outcomes
-from hifi_lake.batch.deliveries import beyond, deliveries, parse
+from hifi_lake.batch.batch_size import naming_lack_of_space
+from hifi_lake.batch.deliveries import UNPUBLISHED, beyond, deliveries, parse
 from hifi_lake.batch.table_rows import REFUSAL
 from hifi_lake.batch.table_writer import TableWriter
+from hifi_lake.recorded import RecordedDeliveries, TableName
 from hifi_lake.settings import LakeSettings
-from hifi_lake.stream import LakeStream, Recorded, TableName
+from hifi_lake.stream import LakeStream
 
 _MAINTENANCE_BATCHES: Final = 20
 """Batches with rows after which a table is maintained."""
+_REVISION_ATTEMPTS: Final = 4
+"""Of 30 s each: after 60 s it is known whether a revision was never published."""
 
 logger = log.get(__name__)
 
@@ -62,7 +67,9 @@ class BatchProcessor:
         self._scratch = scratch
         self._writers: dict[TableName, TableWriter] = {}
         self._batch_counts: dict[TableName, int] = {}
-        self._recorded_deliveries: list[Recorded] | None = None
+        self._recorded: RecordedDeliveries | None = None
+        self._floors: Mapping[int, str] = {}
+        """Partition to the offset in `receipts` from which on a run reads that starts where this one is."""
 
     def process(
         self, records: DataFrame, start: StartOffsets, end: Mapping[int, int], offsets: GroupOffsets
@@ -80,13 +87,12 @@ class BatchProcessor:
             Retryable: repeat the batch; the tables that could be written have it.
         """
         self._stream.require_leadership()
-        if self._recorded_deliveries is None:
-            floors = {
-                partition: int(metadata)
-                for partition, metadata in start.notes.items()
-                if metadata.isdecimal()
+        if self._recorded is None:
+            self._floors = {
+                partition: metadata for partition, metadata in start.notes.items() if metadata.isdecimal()
             }
-            self._recorded_deliveries = self._stream.recorded(floors)
+            floors = {partition: int(metadata) for partition, metadata in self._floors.items()}
+            self._recorded = self._stream.recorded(start.offsets, floors)
         fetched_us = now_us()
         delivery_rows = self._deliveries(records)
         failure_reasons: dict[TableName, str] = {}
@@ -104,7 +110,9 @@ class BatchProcessor:
                     logger.exception("table-failed", pipe=name[0], destination=name[1])
                     self._writers.pop(name, None)
                     first_line = str(error).partition("\n")[0][:300]
-                    failure_reasons[name] = f"{type(error).__name__}: {first_line}"
+                    failure_reasons[name] = naming_lack_of_space(
+                        f"{type(error).__name__}: {first_line}", str(error)
+                    )
         finally:
             delivery_rows.unpersist()
         for name in self._stream.names():
@@ -113,9 +121,12 @@ class BatchProcessor:
             raise Retryable(
                 "; ".join(f"{'/'.join(name)}: {reason}" for name, reason in failure_reasons.items())
             )
-        self._recorded_deliveries = []
-        floors = self._stream.receipts_end()  # the next run looks for receipts of later batches from here on
-        self._stream.commit(offsets, end, {partition: str(floor) for partition, floor in floors.items()})
+        self._recorded.forget_before(end)
+        if (
+            not self._recorded
+        ):  # else an earlier run got further in a table, and its receipts stand before this place
+            self._floors = {partition: str(floor) for partition, floor in self._stream.receipts_end().items()}
+        self._stream.commit(offsets, end, self._floors)
 
     def maintain(self) -> None:
         """Compact the tables that have had many batches, and expire their snapshots.
@@ -135,21 +146,34 @@ class BatchProcessor:
                     self._writers.pop(name)
 
     def _deliveries(self, records: DataFrame) -> DataFrame:
-        """The deliveries to tables, cached, once the pipes that the events need are known."""
-        while True:
+        """The deliveries to tables, cached, once the pipes that the events need are known.
+
+        Raises:
+            Retryable: a revision does not arrive that may have been published.
+        """
+        for _ in range(_REVISION_ATTEMPTS):
             table_names = self._stream.names()
             observation = Observation()
-            parsed_records = parse(records).observe(
-                observation, sql.max("revision_offset").alias("revision_offset")
+            parsed_records = parse(records, self._stream.pipes_end).observe(
+                observation,
+                sql.max(sql.expr(f"if({UNPUBLISHED}, null, revision_offset)")).alias("revision_offset"),
             )
             delivery_rows = deliveries(parsed_records, sorted(table_names)).persist(
                 StorageLevel.MEMORY_AND_DISK
             )
-            delivery_rows.count()
-            self._stream.require_offset(int(observation.get.get("revision_offset") or -1))
-            if table_names == self._stream.names():
+            is_usable = False
+            try:
+                delivery_rows.count()
+                revision_offset = int(observation.get.get("revision_offset") or -1)
+                is_usable = (
+                    self._stream.has_revisions_to(revision_offset) and table_names == self._stream.names()
+                )
+            finally:
+                if not is_usable:
+                    delivery_rows.unpersist()
+            if is_usable:
                 return delivery_rows
-            delivery_rows.unpersist()
+        raise Retryable(f"offset {revision_offset} of the topic pipes has not arrived")
 
     def _process_table(
         self,
@@ -161,11 +185,13 @@ class BatchProcessor:
     ) -> None:
         writer = self._table_writer(name)
         rows = writer.first_copies(table_deliveries, start)
-        if self._stream.is_held(name[0]):
-            rows = rows.withColumn(
-                REFUSAL,
-                sql.when(sql.expr(beyond(writer.progress)), PIPE_UNREADABLE).otherwise(sql.col(REFUSAL)),
-            )
+        is_held = sql.lit(self._stream.is_held(name[0])) | sql.col(UNPUBLISHED)
+        rows = rows.withColumn(
+            REFUSAL,
+            sql.when(is_held & sql.expr(beyond(writer.progress)), PIPE_UNREADABLE).otherwise(
+                sql.col(REFUSAL)
+            ),
+        )
         self._stream.require_leadership()
         sent_us = now_us()
         refused_count = writer.commit(rows, end)
@@ -198,10 +224,19 @@ class BatchProcessor:
         return writer
 
     def _without_receipt(self, rows: DataFrame, name: TableName) -> DataFrame:
-        recorded_offsets = [receipt[2:] for receipt in self._recorded_deliveries or [] if receipt[:2] == name]
+        recorded_offsets = {} if self._recorded is None else self._recorded.offsets(name)
         if not recorded_offsets:
             return rows
-        recorded_rows = self._spark.createDataFrame(recorded_offsets, "partition int, offset bigint")
+        columns_by_partition = [
+            {
+                "partition": pa.repeat(pa.scalar(partition, pa.int32()), len(offsets)),
+                "offset": pa.array(offsets),
+            }
+            for partition, offsets in recorded_offsets.items()
+        ]
+        recorded_rows = self._spark.createDataFrame(
+            pa.concat_tables([pa.table(columns) for columns in columns_by_partition])
+        )
         return rows.join(sql.broadcast(recorded_rows), ["partition", "offset"], "left_anti")
 
     def _write(self, records: DataFrame, topic: str) -> None:

@@ -7,6 +7,7 @@ import orjson
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
+from hifi.pipe.model import SqlType
 from hifi.record.headers import CE_PREFIX
 from hifi.record.spark_sql import literal
 from hifi.spark.json_fields import json_fields
@@ -42,7 +43,7 @@ def with_rows(deliveries: DataFrame, table: LakeTable, log_identity: str) -> Dat
     }
     for name, attribute in table.settings.attributes.items():
         header_name = literal(CE_PREFIX + attribute)
-        columns[name] = f"cast(filter(headers, h -> h.key = {header_name})[0].value as string)"
+        columns[name] = stored_text(f"filter(headers, h -> h.key = {header_name})[0].value", SqlType.STRING)
     columns |= {ACCEPTED: "timestamp_micros(accepted_us)", SEQ: "seq"}
     columns |= {LOG: literal(log_identity), PARTITION: "partition", OFFSET: "raw"}
     row_columns = ", ".join(f"{expression} as `{name}`" for name, expression in columns.items())

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from hifi.kafka.group_offsets import StartOffsets
 from hifi.spark.kafka_connector import source_options
+from hifi_lake.batch.batch_size import BatchSize, naming_lack_of_space
 from hifi_lake.settings import LakeSettings
 
 HandleBatch: TypeAlias = Callable[[DataFrame, StartOffsets, Mapping[int, int]], None]
@@ -28,6 +29,7 @@ class LakeQuery:
         self,
         spark: SparkSession,
         settings: LakeSettings,
+        size: BatchSize,
         topic: str,
         start: StartOffsets,
         checkpoint: Path,
@@ -38,6 +40,7 @@ class LakeQuery:
         Args:
             spark: session.
             settings: of the service.
+            size: of the batches.
             topic: to read.
             start: offsets of the first records.
             checkpoint: a folder that does not exist yet.
@@ -50,13 +53,13 @@ class LakeQuery:
         """The error that `handle` raised."""
         options = source_options(settings, topic, start.offsets) | {
             "kafka.client.id": settings.instance,
-            "maxOffsetsPerTrigger": str(settings.lake_max_offsets_per_commit),
+            "maxOffsetsPerTrigger": str(size.records),
         }
         records = spark.readStream.format("kafka").options(**options).load()
         self._query = (
             records.writeStream.foreachBatch(self._handle_batch)
             .option("checkpointLocation", str(checkpoint))
-            .trigger(processingTime=f"{round(settings.lake_interval_s * 1000)} milliseconds")
+            .trigger(processingTime=f"{round(size.interval_s * 1000)} milliseconds")
             .start()
         )
 
@@ -75,7 +78,9 @@ class LakeQuery:
         error: StreamingQueryException | None = self._query.exception()
         if error is None:
             return None
-        return repr(self.error_raised) if self.error_raised is not None else str(error)
+        if self.error_raised is None:
+            return str(error)
+        return naming_lack_of_space(repr(self.error_raised), f"{self.error_raised} {error}")
 
     def stop(self) -> None:
         """Stop at once. The next run repeats an unfinished batch."""

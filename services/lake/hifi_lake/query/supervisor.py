@@ -15,6 +15,7 @@ from hifi.runtime.backoff import backoff_s
 from hifi.runtime.errors import Retryable
 from hifi.runtime.service import Service
 from hifi.spark.spark_session import raise_if_exited
+from hifi_lake.batch.batch_size import BatchSize
 from hifi_lake.batch.processor import BatchProcessor
 from hifi_lake.query.lake_query import LakeQuery
 from hifi_lake.settings import LakeSettings
@@ -58,6 +59,9 @@ class QuerySupervisor:
         self._election = election
         self._partitions = partitions
         self._scratch = scratch
+        self._size = BatchSize(settings.lake_max_offsets_per_commit, settings.lake_interval_s)
+        self._batch_records = 0
+        """Number of records of the last batch that was begun."""
         self._run_count = 0
         self._finished_batches = 0
         """Number of finished batches of all runs."""
@@ -97,6 +101,8 @@ class QuerySupervisor:
                 if error is not None and self._leading():
                     metrics.LAKE_RESTARTS.inc()
                     logger.error("query-failed", error=error[:2000], failures=failures + 1)
+                    if self._size.reduce(error, self._batch_records):
+                        logger.warning("batches-reduced", records=self._size.records)
                     self._service.health.block(
                         _CONDITION, f"the query failed and is started again: {error[:300]}"
                     )
@@ -123,13 +129,18 @@ class QuerySupervisor:
 
     async def _run_query(self, offsets: GroupOffsets, start: StartOffsets) -> str | None:
         self._run_count += 1
+        records_per_batch = self._size.records
         processor = BatchProcessor(
             self._spark, self._settings, self._settings.topics, self._stream, self._scratch
         )
 
         def handle_batch(records: DataFrame, batch_start: StartOffsets, batch_end: Mapping[int, int]) -> None:
+            self._batch_records = sum(
+                end - batch_start.offsets.get(partition, end) for partition, end in batch_end.items()
+            )
             processor.process(records, batch_start, batch_end, offsets)
             self._finished_batches += 1
+            self._size.finish(self._batch_records)
             processor.maintain()
 
         checkpoint = self._scratch / f"checkpoint-{self._run_count}"
@@ -138,6 +149,7 @@ class QuerySupervisor:
                 LakeQuery,
                 self._spark,
                 self._settings,
+                self._size,
                 self._settings.topics.enriched,
                 start,
                 checkpoint,
@@ -151,7 +163,11 @@ class QuerySupervisor:
             "query-started", offsets={str(partition): offset for partition, offset in start.offsets.items()}
         )
         try:
-            while self._leading() and await asyncio.to_thread(lambda: query.active):
+            while (
+                self._leading()
+                and self._size.records == records_per_batch
+                and await asyncio.to_thread(lambda: query.active)
+            ):
                 await self._pause(_POLL_S)
             await self._wait_idle(query)
             return await asyncio.to_thread(query.error)

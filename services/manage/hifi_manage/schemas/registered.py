@@ -3,12 +3,14 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import orjson
+from pydantic import Field, TypeAdapter
 
 from hifi.avro.schema import AvroSchema, InvalidSchema, read_schema
 from hifi.record.record import Record
+from hifi.record.typed_body import LARGEST, RecordBodyReader
 from hifi_manage.schemas.compatibility_level import Level
 from hifi_manage.schemas.refusals import INVALID_SCHEMA, RegistryRefusal, version_not_found
 
@@ -84,6 +86,12 @@ class Version:
         return content
 
 
+_SUBJECT: Final = TypeAdapter(str)
+_NUMBER: Final = TypeAdapter(Annotated[int, Field(ge=0, lt=LARGEST)])
+_BODY: Final = RecordBodyReader(SchemaBody, "a schema")
+_VERSION_READER: Final = RecordBodyReader(Version, "a version of a subject")
+
+
 def level_record(subject: str | None, level: Level | None) -> Record:
     """The record that sets the level of a subject, or of all (None); without a level it removes it."""
     return Record(_key(_LEVEL, subject), None if level is None else orjson.dumps(level.value), [])
@@ -121,13 +129,21 @@ class Registered:
             kind, *key_parts = orjson.loads(key or b"")
             content: Any = None if value is None else orjson.loads(value)
             if kind == _LAST_ID:
-                self.last_id = int(content)
+                self.last_id = _NUMBER.validate_python(content)
             elif kind == _LEVEL:
-                self.levels.pop(key_parts[0], None)
-                if content is not None:
-                    self.levels[key_parts[0]] = Level(content)
+                scope = None if key_parts[0] is None else _SUBJECT.validate_python(key_parts[0])
+                level = None if content is None else Level(content)
+                self.levels.pop(scope, None)
+                if level is not None:
+                    self.levels[scope] = level
             elif kind == _VERSION:
-                self._take_version(key_parts[0], int(key_parts[1]), content)
+                subject, number = (
+                    _SUBJECT.validate_python(key_parts[0]),
+                    _NUMBER.validate_python(key_parts[1]),
+                )
+                self._take_version(
+                    subject, number, None if content is None else _version(subject, number, content)
+                )
         except (IndexError, KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not a record of the schema registry: {error!r}") from None
 
@@ -223,7 +239,7 @@ class Registered:
         add(body.references)
         return list(texts.values())
 
-    def _take_version(self, subject: str, number: int, content: Mapping[str, Any] | None) -> None:
+    def _take_version(self, subject: str, number: int, version: Version | None) -> None:
         versions_by_number = self.subjects.setdefault(subject, {})
         previous_version = versions_by_number.pop(number, None)
         if previous_version is not None:
@@ -231,14 +247,23 @@ class Registered:
             version_keys.discard((subject, number))
             if not version_keys:
                 del self._version_keys[previous_version.id], self._ids[previous_version.body.identity]
-        if content is not None:
-            references = tuple(Reference(**reference) for reference in content["references"])
-            body = SchemaBody(content["schema"], references)
-            versions_by_number[number] = Version(subject, number, content["id"], body, content["deleted"])
-            self._version_keys.setdefault(content["id"], set()).add((subject, number))
-            self._ids[body.identity] = content["id"]
+        if version is not None:
+            versions_by_number[number] = version
+            self._version_keys.setdefault(version.id, set()).add((subject, number))
+            self._ids[version.body.identity] = version.id
         if not versions_by_number:
             del self.subjects[subject]
+
+
+def _version(subject: str, number: int, content: Mapping[str, Any]) -> Version:
+    """A version from the value of its record.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is none.
+    """
+    body = _BODY.of_json({"text": content["schema"], "references": content["references"]})
+    version_json = {"subject": subject, "number": number, "id": content["id"], "deleted": content["deleted"]}
+    return _VERSION_READER.of_json(version_json, body=body)
 
 
 def deleted(version: Version) -> Version:

@@ -16,6 +16,10 @@ from hifi_normalize.functions.worker_process import WorkerFailed, WorkerProcess
 
 FAILURES: Final = 3
 """Events without an answer, and fetches that took too long, after which the pipe is quarantined."""
+ROUND_BYTES: Final = 16 * 2**20
+"""Answers of a round after which no more functions are called in it."""
+_AHEAD: Final = 16
+"""Calls at most that a worker has got and not answered: their answers may exceed a round."""
 
 logger = log.get(__name__)
 
@@ -50,6 +54,23 @@ class PipeFunction:
     path: str
 
 
+class AnswerRound:
+    """Counts the bytes of answers that are kept until all are written."""
+
+    def __init__(self) -> None:
+        self._bytes = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether no more functions are to be called."""
+        return self._bytes >= ROUND_BYTES
+
+    def add(self, answer: bytes | Rejected) -> None:
+        """Count an answer."""
+        if not isinstance(answer, Rejected):
+            self._bytes += len(answer)
+
+
 class FunctionRunner:
     """The workers of all functions, one process each.
 
@@ -65,22 +86,24 @@ class FunctionRunner:
         self._failures: Counter[PipeFunction] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def call(self, function: PipeFunction, data: Sequence[bytes]) -> list[bytes | Rejected]:
-        """Call a function on the data of events, in their order.
+    async def call(
+        self, function: PipeFunction, data: Sequence[bytes], answer_round: AnswerRound
+    ) -> list[bytes | Rejected]:
+        """Call a function on the data of events, in their order, until the round is full: at least on some.
 
         Returns:
-            For each event the new data, or the reason for its dead letter: `function-failed` if the function raised or
-            returned no JSON, `function-timeout`, `function-ended`, `function-quarantined`, or `pipe-broken` if the
-            function cannot be imported.
+            For each event, from the first one, the new data, or the reason for its dead letter: `function-failed` if
+            the function raised or returned no JSON or too much of it, `function-timeout`, `function-ended`,
+            `function-quarantined`, or `pipe-broken` if the function cannot be imported.
         """
         worker = self._workers.get(function.path)
         if worker is None:
             worker = self._workers[function.path] = WorkerProcess(function.path, self._limits.memory_bytes)
         async with worker.lock:
-            return await self._call(worker, function, data)
+            return await self._call(worker, function, data, answer_round)
 
     async def _call(
-        self, worker: WorkerProcess, function: PipeFunction, data: Sequence[bytes]
+        self, worker: WorkerProcess, function: PipeFunction, data: Sequence[bytes], answer_round: AnswerRound
     ) -> list[bytes | Rejected]:
         limits, answers = self._limits, list[bytes | Rejected]()
         budget_s = limits.deadline_s + limits.mean_s * len(data)
@@ -90,9 +113,15 @@ class FunctionRunner:
                 break
             try:
                 await self._start(worker, function)
-                worker.send(data[len(answers) :])
+                sent = len(answers)
                 start_s, starved_at_start_s = monotonic_s(), worker.starved_s
                 while len(answers) < len(data):
+                    if sent - len(answers) <= _AHEAD // 2 and not (answers and answer_round.full):
+                        end = min(len(answers) + _AHEAD, len(data))
+                        worker.send(data[sent:end])
+                        sent = end
+                    if sent == len(answers):
+                        return answers
                     if monotonic_s() - start_s > budget_s and (
                         monotonic_s() - start_s - (worker.starved_s - starved_at_start_s) > budget_s
                     ):
@@ -104,6 +133,7 @@ class FunctionRunner:
                         ]
                         break
                     answers.append(await worker.receive(limits.deadline_s))
+                    answer_round.add(answers[-1])
             except Misconfigured as error:
                 detail = f"the pipe {function.pipe} cannot be used: {error}"
                 answers += [Rejected("pipe-broken", detail) for _ in data[len(answers) :]]
@@ -227,20 +257,21 @@ class FunctionAnswer:
 async def call_all(
     runner: FunctionRunner, calls: Mapping[PipeFunction, Sequence[FunctionCall]]
 ) -> dict[int, FunctionAnswer]:
-    """Call several functions side by side, and return the answers by offset.
+    """Call several functions side by side until their answers fill a round, and return the answers by offset.
 
     Args:
         runner: of the workers.
         calls: of each function, in the order of the events.
     """
+    answer_round = AnswerRound()
     result_lists = await asyncio.gather(
         *(
-            runner.call(function, [call.data for call in function_calls])
+            runner.call(function, [call.data for call in function_calls], answer_round)
             for function, function_calls in calls.items()
         )
     )
     return {
         call.offset: FunctionAnswer(call.program, result)
         for function_calls, results in zip(calls.values(), result_lists, strict=True)
-        for call, result in zip(function_calls, results, strict=True)
+        for call, result in zip(function_calls, results, strict=False)  # a full round has fewer results
     }

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
+from hifi.kafka.topics import MAX_RECORD_BYTES
 from hifi.pipe.function_import import import_function
 from hifi.runtime import exact_json
 from hifi.runtime.errors import Rejected
@@ -47,6 +48,11 @@ def load_function(path: str) -> Callable[[bytes], bytes]:
             raise Rejected(
                 _FAILED, f"{path} returned a value that is not JSON ({type(error).__name__})"
             ) from None
+        if len(result_json) > MAX_RECORD_BYTES:
+            raise Rejected(
+                _FAILED,
+                f"{path} returned {len(result_json):,} bytes of JSON; a record may have {MAX_RECORD_BYTES:,}",
+            )
         if b"null" in result_json and exact_json.has_non_finite(result):
             raise Rejected(_FAILED, f"{path} returned NaN or infinity, which is not JSON")
         return result_json

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from hifi.kafka.topics import MAX_RECORD_BYTES
 from hifi.runtime.errors import HifiError, Misconfigured, Rejected
 from hifi.runtime.process.user_code import public_variables
 from hifi_normalize.functions.frames import CALL, HEADER, READY, REJECTED, RESULT, UNUSABLE, frame
@@ -14,7 +15,8 @@ from hifi_normalize.functions.frames import CALL, HEADER, READY, REJECTED, RESUL
 _START_S: Final = 20.0
 """Longest time for starting Python and importing the function, seconds."""
 _END_S: Final = 2.0
-_MAX_ANSWER_BYTES: Final = 64 * 2**20
+_MAX_ANSWER_BYTES: Final = MAX_RECORD_BYTES + 64 * 2**10
+"""The worker refuses larger data itself: see `load_function`."""
 _STARVED_SHARE: Final = 0.8
 """A deadline of which the worker got no CPU for this share is repeated."""
 _STARVED_DEADLINES: Final = 10

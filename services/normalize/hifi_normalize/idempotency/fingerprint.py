@@ -89,8 +89,14 @@ def pack(fingerprints: Iterable[Fingerprint]) -> bytes:
     return b"".join([_ENTRY.pack(*fields) for fields in fingerprints])
 
 
-def unpack(value: bytes) -> Iterator[Fingerprint]:
-    """The fingerprints in a record of the topic `ids`."""
+def unpack(value: bytes | None) -> Iterator[Fingerprint]:
+    """The fingerprints in a record of the topic `ids`.
+
+    Raises:
+        ValueError: the value is not that of such a record.
+    """
+    if value is None or len(value) % _ENTRY.size:
+        raise ValueError(f"its size is no multiple of {_ENTRY.size} bytes")
     return map(Fingerprint._make, _ENTRY.iter_unpack(value))
 
 

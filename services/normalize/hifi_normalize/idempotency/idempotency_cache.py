@@ -6,7 +6,9 @@ of the other, which is compacted, so it decides as the previous owner did.
 """
 
 import asyncio
+import contextlib
 import time
+from collections.abc import Iterator
 from typing import Any, Final
 
 from aiokafka import ConsumerRecord, TopicPartition
@@ -35,7 +37,10 @@ SWEEP_S: Final = 2.0
 _CONCURRENT_READS: Final = 4
 """Partitions read at a time after an assignment."""
 _RETRY_S: Final = 0.5
+_FAILURES: Final = 3
+"""Writes that failed one after the other, after which /readyz warns."""
 _CONDITION: Final = "client retries"
+_WRITE_CONDITION: Final = "fingerprints"
 
 logger = log.get(__name__)
 
@@ -201,35 +206,56 @@ class IdempotencyCache:
 
     async def _write(self, assigned: AssignedPartition, partition: PartitionFingerprints) -> None:
         """Write fingerprints and source positions, then complete the offsets, until all are complete."""
-        while partition.acknowledged is not None:
-            await wait_at_most(partition.write_now, WRITE_S)
-            if assigned.active:
-                partition.write_now.clear()
-            if assigned.fenced:
-                break
-            offset = partition.acknowledged
-            fingerprints, partition.unwritten = partition.unwritten, []
-            changed_keys, position_records = partition.sources.take_unwritten(assigned.committed or 0)
-            try:
-                if fingerprints:
-                    await self._producer.send_and_wait(
-                        self._topic, assigned.partition, [Record(None, pack(fingerprints), [])]
+        condition, failures = f"{_WRITE_CONDITION} of {assigned.topic}[{assigned.partition}]", 0
+        try:
+            while partition.acknowledged is not None:
+                await wait_at_most(partition.write_now, WRITE_S)
+                if assigned.active:
+                    partition.write_now.clear()
+                if assigned.fenced:
+                    break
+                offset = partition.acknowledged
+                try:
+                    await self._write_once(assigned, partition)
+                except Exception as error:  # noqa: BLE001 - after any error the offsets must not be completed
+                    failures += 1
+                    logger.warning(
+                        "fingerprints-not-written", partition=assigned.partition, error=repr(error)
                     )
-                if position_records:
-                    await self._producer.send_and_wait(
-                        self._positions_topic, assigned.partition, position_records
-                    )
-            except Exception as error:  # noqa: BLE001 - after any error the offsets must not be completed
-                logger.warning("fingerprints-not-written", partition=assigned.partition, error=repr(error))
-                partition.unwritten = fingerprints + partition.unwritten
-                partition.sources.unwritten |= changed_keys
-                await asyncio.sleep(_RETRY_S)
-                continue
-            if not assigned.fenced:
-                assigned.complete_through(offset)
-            if partition.acknowledged == offset:
-                partition.acknowledged = None
-        partition.writing = None
+                    if failures >= _FAILURES:
+                        self._health.warn(
+                            condition,
+                            f"cannot be written ({failures} attempts), so that no offset is committed: {error!r}",
+                        )
+                    await asyncio.sleep(_RETRY_S)
+                    continue
+                failures = 0
+                self._health.warn(condition, None)
+                if not assigned.fenced:
+                    assigned.complete_through(offset)
+                if partition.acknowledged == offset:
+                    partition.acknowledged = None
+        finally:
+            self._health.warn(condition, None)
+            partition.writing = None
+
+    async def _write_once(self, assigned: AssignedPartition, partition: PartitionFingerprints) -> None:
+        """Write the fingerprints and source positions that are not written yet; after an error they are still so."""
+        changed_keys, position_records = partition.sources.take_unwritten(assigned.committed or 0)
+        fingerprints, partition.unwritten = partition.unwritten, []
+        try:
+            if fingerprints:
+                await self._producer.send_and_wait(
+                    self._topic, assigned.partition, [Record(None, pack(fingerprints), [])]
+                )
+            if position_records:
+                await self._producer.send_and_wait(
+                    self._positions_topic, assigned.partition, position_records
+                )
+        except BaseException:
+            partition.unwritten = fingerprints + partition.unwritten
+            partition.sources.unwritten |= changed_keys
+            raise
 
     async def _read(
         self, partition: PartitionFingerprints, assigned: AssignedPartition, first_record: ConsumerRecord
@@ -260,7 +286,8 @@ class IdempotencyCache:
         topic_partition = TopicPartition(self._positions_topic, assigned.partition)
         async for records in read_ranges(consumer, await offset_ranges(consumer, [topic_partition])):
             for record in records:
-                sources.load(record.key, record.value)
+                with _skipped_if_unreadable(record):
+                    sources.load(record.key, record.value)
         if len(sources):
             logger.info("source-positions-read", partition=assigned.partition, sources=len(sources))
 
@@ -271,7 +298,24 @@ class IdempotencyCache:
         ranges = await offset_ranges(consumer, [topic_partition], first_ms - self._window_ms - SKEW_MS)
         async for records in read_ranges(consumer, ranges):
             for record in records:
-                for event in unpack(record.value):
-                    if event.offset < (assigned.committed or 0):
-                        window.check(event)
+                with _skipped_if_unreadable(record):
+                    for event in unpack(record.value):
+                        if event.offset < (assigned.committed or 0):
+                            window.check(event)
         logger.info("fingerprints-read", partition=assigned.partition, fingerprints=len(window))
+
+
+@contextlib.contextmanager
+def _skipped_if_unreadable(record: ConsumerRecord) -> Iterator[None]:
+    """Count and log a record that cannot be read, as followers do: those after it must be read."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - whatever the record is
+        metrics.UNREADABLE_RECORDS.labels(record.topic).inc()
+        logger.error(  # noqa: TRY400 - the record is at fault, not the code that reads it
+            "record-unreadable",
+            topic=record.topic,
+            partition=record.partition,
+            offset=record.offset,
+            error=repr(error),
+        )

@@ -10,14 +10,17 @@ written down may be ahead of the committed offset.
 """
 
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple, TypeAlias
 
+import msgspec
 import orjson
+from typing_extensions import TypedDict
 
 from hifi.record.record import Record
 from hifi.record.source_position import SourcePosition
 
 _NOTHING: Final = -1
+_Number: TypeAlias = Annotated[int, msgspec.Meta(ge=_NOTHING, le=2**63 - 1)]
 
 
 class SourceRun(NamedTuple):
@@ -29,6 +32,17 @@ class SourceRun(NamedTuple):
     """See `SourcePosition.run`."""
     highest_before: int
     """The highest position before it; -1: there was none."""
+
+
+class _Body(TypedDict):
+    """The value of a record of the topic `source-positions`, JSON."""
+
+    highest: _Number
+    through: _Number
+    runs: list[tuple[_Number, str, _Number]]
+
+
+_BODY: Final = msgspec.json.Decoder(_Body)
 
 
 class _SourcePartition:
@@ -100,12 +114,19 @@ class SourcePositions:
         Args:
             committed: offset in `raw` below which nothing is read again.
         """
+        records = list(self._records(self.unwritten, committed))
         keys, self.unwritten = self.unwritten, set()
-        return keys, list(self._records(keys, committed))
+        return keys, records
 
-    def load(self, key: bytes, value: bytes) -> None:
-        """Take over a record that a previous owner wrote, unless a newer one is known."""
-        body = orjson.loads(value)
+    def load(self, key: bytes | None, value: bytes | None) -> None:
+        """Take over a record that a previous owner wrote, unless a newer one is known.
+
+        Raises:
+            ValueError: it is not the record of a source partition; nothing was taken over.
+        """
+        if key is None or value is None:
+            raise ValueError("it has no key or no value")
+        body = _BODY.decode(value)
         loaded_partition = self._partitions.get(key)
         if loaded_partition is not None and loaded_partition.last_offset > body["through"]:
             return
@@ -116,9 +137,9 @@ class SourcePositions:
         for key in sorted(keys):
             partition = self._partitions[key]
             partition.forget(committed)
-            body = {
+            body: _Body = {
                 "highest": partition.highest,
                 "through": partition.last_offset,
-                "runs": [list(source_run) for source_run in partition.runs],
+                "runs": [(run.first, run.run, run.highest_before) for run in partition.runs],
             }
             yield Record(key, orjson.dumps(body), [])

@@ -5,10 +5,12 @@ import contextlib
 from collections import deque
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Final
 
 import aiohttp
 import orjson
 
+from hifi.record.typed_body import RecordBodyReader
 from hifi.runtime import log
 from hifi.runtime.clock import now_us
 from hifi.runtime.errors import HifiError, Misconfigured
@@ -21,6 +23,9 @@ from hifi_observe.settings import ObserveSettings
 _HISTORY = 1000
 _PENDING = 1000
 _BACKOFF_S = (0.5, 2, 10, 30)
+
+_SILENCE: Final = RecordBodyReader(AlarmSilence, "a silence")
+_ALARM: Final = RecordBodyReader(Alarm, "an alarm")
 
 logger = log.get(__name__)
 
@@ -47,12 +52,16 @@ class AlarmNotifier:
             raise Misconfigured(f"HIFI_OBSERVE_WEBHOOK needs {VARIABLE}, to sign what is posted")
 
     def read(self, key: bytes | None, value: bytes | None) -> None:
-        """Apply a record of the topic `alarms`: an alarm, or a silence."""
+        """Apply a record of the topic `alarms`: an alarm, or a silence.
+
+        Raises:
+            ValueError: it is neither.
+        """
         if not key or not value:
             return
         body = orjson.loads(value)
         if key.startswith(b"silence/"):
-            silence = AlarmSilence(**body)
+            silence = _SILENCE.of_json(body)
             self.alarms.silences[silence.id] = silence
             for old_id in [
                 silence.id
@@ -61,6 +70,7 @@ class AlarmNotifier:
             ]:
                 del self.alarms.silences[old_id]
             return
+        _ALARM.of_json(body)
         self._remember(body)
 
     @property
@@ -147,7 +157,7 @@ class AlarmNotifier:
                 if answer.status < 300:
                     return True
                 logger.warning("webhook-failed", status=answer.status)
-        except (aiohttp.ClientError, TimeoutError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever the URL breaks, the next alarm must be posted
             logger.warning("webhook-failed", error=repr(error))
         return False
 

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from operator import attrgetter
 from typing import Any
 
@@ -21,6 +21,7 @@ from hifi_observe.minutes.availability import SloLimits
 from hifi_observe.minutes.minute_store import MinuteStore
 from hifi_observe.steps.partition_account import StepFindingJson, of_step
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 RECENT_MINUTES = 5
 """Closed minutes that are checked; an older minute is checked for this many minutes after it became worse."""
 _STANDSTILL_S = 5
@@ -316,5 +317,8 @@ def _sources(store: MinuteStore, now_us: int) -> dict[Key, str]:
 
 
 def clock(minute: int) -> str:
-    """A minute as text, such as `2026-11-21 10:04Z`."""
-    return datetime.fromtimestamp(minute * 60, UTC).strftime("%Y-%m-%d %H:%MZ")
+    """A minute as text, such as `2026-11-21 10:04Z`; one that no calendar has as its number."""
+    try:
+        return (_EPOCH + timedelta(minutes=minute)).strftime("%Y-%m-%d %H:%MZ")
+    except OverflowError:
+        return f"minute {minute}"

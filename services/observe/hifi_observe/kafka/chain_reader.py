@@ -88,7 +88,9 @@ class ChainReader:
         return [pipe for pipe in self._chains.links if self._owns(pipe)]
 
     async def _read_chain(self, pipe: str, admin: Any, end_consumer: Any, marker_consumer: Any) -> None:
-        chain = self._chains.chain(pipe)
+        chain = self._chains.known_chain(pipe)
+        if chain is None:
+            return  # declared anew meanwhile
         problem = self._unreadable(chain.topic)
         if problem:
             chain.forget(problem)
@@ -103,7 +105,7 @@ class ChainReader:
             return
         if isinstance(chain_reading, str):
             chain.forget(chain_reading)
-        elif self._chains.chain(pipe) is chain:
+        elif self._chains.known_chain(pipe) is chain:
             chain.take(chain_reading)
 
     def _unreadable(self, end: TopicEnd) -> str:

@@ -13,6 +13,7 @@ from hifi.kafka.topics import Topics
 from hifi.record.fields import fields
 from hifi.record.headers import PIPE, POINTER, REASON, REPLAY, SERVICE, Headers
 from hifi.runtime.clock import now_us
+from hifi_observe.ledger.grouping import UNREADABLE
 
 _INTERVAL_S: Final = 2.0
 _RECORDS: Final = 100_000
@@ -70,10 +71,13 @@ class DeadLetterReader:
                 await asyncio.sleep(_INTERVAL_S)
 
     def _count(self, headers: Headers, at_ms: int) -> None:
-        letter_fields = fields(headers)
-        if letter_fields.get(SERVICE) != b"normalize" or letter_fields.get(REPLAY):
-            return
-        pipe, reason, pointer = (
-            letter_fields.get(name, b"").decode("utf-8", "replace") for name in (PIPE, REASON, POINTER)
-        )
+        try:
+            letter_fields = fields(headers)
+            if letter_fields.get(SERVICE) != b"normalize" or letter_fields.get(REPLAY):
+                return
+            pipe, reason, pointer = (
+                letter_fields.get(name, b"").decode("utf-8", "replace") for name in (PIPE, REASON, POINTER)
+            )
+        except UNREADABLE:
+            return  # the ledger counts it as foreign
         self._refused(pipe, reason, pointer, at_ms)

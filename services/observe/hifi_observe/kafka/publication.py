@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from hifi.runtime import log
 from hifi.runtime.clock import now_us
 from hifi_observe import metrics
 from hifi_observe.kafka.observed_partitions import ObservedPartitions
@@ -12,7 +13,7 @@ from hifi_observe.kafka.publisher import Publisher
 from hifi_observe.ledger.partition_ledger import PartitionLedger
 from hifi_observe.live import figures
 from hifi_observe.minutes.availability import SloLimits
-from hifi_observe.minutes.merger import MinuteMerger
+from hifi_observe.minutes.merger import MinuteMerger, Records
 from hifi_observe.minutes.minute_store import MinuteStore
 from hifi_observe.minutes.open_minute import OpenMinuteReporter
 from hifi_observe.pipes import ObservedPipes
@@ -20,6 +21,8 @@ from hifi_observe.pipes import ObservedPipes
 _LAG_INTERVALS: Final = 15
 """Publications of momentary figures whose lags are merged, so that a p95 has enough values."""
 _LONGEST_MERGE_INTERVAL_S: Final = 1.0
+
+logger = log.get(__name__)
 
 
 async def publish_minutes(
@@ -30,7 +33,12 @@ async def publish_minutes(
     publisher: Publisher,
     interval_s: float,
 ) -> None:
-    """Merge and publish the minutes of the pipes that this instance owns, until cancelled."""
+    """Merge and publish the minutes of the pipes that this instance owns, until cancelled.
+
+    What cannot be merged or published of a pipe is tried again the next time, and keeps no other pipe waiting.
+    """
+    unpublished: dict[str, Records] = {}
+    """Pipe to records that the store has, but not Kafka."""
     while True:
         # Deleted pipes, too, until nothing of them is kept.
         names = {
@@ -38,9 +46,16 @@ async def publish_minutes(
             *(pipe for kept in store.kept() for pipe, minutes in kept.items() if minutes),
         }
         for pipe in merger.owned(sorted(names), partitions.numbers):
-            records = merger.merge(pipe)
-            if records:
-                await publisher.pipe(pipe, records)
+            try:
+                unpublished[pipe] = unpublished.get(pipe, []) + merger.merge(pipe)
+                if unpublished[pipe]:
+                    await publisher.pipe(pipe, unpublished[pipe])
+                del unpublished[pipe]
+            except Exception:
+                logger.exception("minutes-not-published", pipe=pipe)
+            while merger.unreadable:
+                key, reason = merger.unreadable.popitem()
+                logger.error("record-unreadable", key=key.decode(), error=reason)
         await asyncio.sleep(min(_LONGEST_MERGE_INTERVAL_S, interval_s))
 
 

@@ -1,20 +1,43 @@
 """Write to the topics `minutes`, `watermarks` and `alarms`."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import orjson
 
-from hifi.kafka.producer import Producer
+from hifi.kafka.producer import Producer, is_sendable
 from hifi.kafka.topics import Topics
 from hifi.record.record import Record
+from hifi.runtime import log
 from hifi_observe.kafka.minutes_follower import WRITER
 from hifi_observe.ledger.closing import MinuteResult
 from hifi_observe.minutes import record_keys
+from hifi_observe.minutes.figures_pieces import pieces_of
 from hifi_observe.minutes.merged_minute import dump
 from hifi_observe.watermark.part import WatermarkPart
 from hifi_observe.watermark.statement import Watermark
+
+logger = log.get(__name__)
+
+
+def sendable_record(
+    key: bytes, bodies: Iterable[dict[str, Any]], without_names: Callable[[], dict[str, Any]]
+) -> Record:
+    """The record with the first of several bodies that a topic takes.
+
+    Args:
+        key: of the record.
+        bodies: forms of the same.
+        without_names: gives the body if it takes none of them.
+    """
+    for body in bodies:
+        record = Record(key, orjson.dumps(body, option=orjson.OPT_NON_STR_KEYS), [])
+        if is_sendable(record):
+            return record
+    logger.warning("names-left-out", key=key.decode(), reason="the record would be too large")
+    return Record(key, orjson.dumps(without_names(), option=orjson.OPT_NON_STR_KEYS), [])
 
 
 class Publisher:
@@ -55,9 +78,10 @@ class Publisher:
         for minute_result in minute_results:
             pipe_minute = minute_result.pipe_minute
             key = record_keys.part(pipe_minute.pipe, pipe_minute.minute, partition)
-            value = orjson.dumps(dump(minute_result, partition, at_us), option=orjson.OPT_NON_STR_KEYS)
+            dumped = partial(dump, minute_result, partition, at_us)
+            bodies = (dumped(sets_once=sets_once) for sets_once in (False, True))
             records_by_partition[record_keys.partition_of(pipe_minute.pipe, self.partitions)].append(
-                Record(key, value, [])
+                sendable_record(key, bodies, partial(dumped, with_identities=False))
             )
         for number, records in records_by_partition.items():
             await self._producer.send_and_wait(self._topics.minutes, number, records)
@@ -72,17 +96,22 @@ class Publisher:
     async def pipe(self, pipe: str, records: Sequence[tuple[bytes, dict[str, Any] | None]]) -> None:
         """Write merged minutes and days of a pipe; None deletes."""
         topic_records = [
-            Record(key, None if value is None else orjson.dumps(value), []) for key, value in records
+            Record(key, None, [])
+            if value is None
+            else sendable_record(key, [value], partial(value.__or__, {"lost_ids": [], "late_ids": []}))
+            for key, value in records
         ]
         await self._producer.send_and_wait(
             self._topics.minutes, record_keys.partition_of(pipe, self.partitions), topic_records
         )
 
     async def live(self, partition: int, value: dict[str, Any]) -> None:
-        """Write momentary figures of a partition number."""
-        await self._producer.send_and_wait(
-            self._topics.minutes, partition, [Record(record_keys.live(partition), orjson.dumps(value), [])]
-        )
+        """Write momentary figures of a partition number; the first piece is the last record, and completes them."""
+        records = [
+            Record(record_keys.live(partition, number), orjson.dumps(piece), [])
+            for number, piece in enumerate(pieces_of(value))
+        ]
+        await self._producer.send_and_wait(self._topics.minutes, partition, records[::-1])
 
     async def open_minutes(self, partition: int, rows: list[dict[str, Any]]) -> None:
         """Write provisional figures of minutes that are still open."""

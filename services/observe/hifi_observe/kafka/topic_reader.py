@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from aiokafka.errors import IllegalStateError, KafkaError
+from aiokafka.errors import IllegalStateError
 
 from hifi.kafka.clients import adaptive_consumer, close
 from hifi.kafka.settings import ServiceSettings
@@ -119,7 +119,7 @@ class TopicReader:
     async def _changed(self, added: set[int], removed: set[int]) -> None:
         try:
             await self._change(added, removed)
-        except (KafkaError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - raised by `run`
             # Otherwise the group would keep assigning partitions to an instance that does not read them.
             if not self._failure.done():
                 self._failure.set_exception(error)

@@ -2,12 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
 from hifi.delivery.source_report import SourceReport
 from hifi.runtime.errors import NotAnEvent
+
+_MOST_EVENTS: Final = 100_000_000
+"""Events that an ack report of a second may name: each costs memory until its minute closes."""
+_MOST_COUNTED: Final = 10**15
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +51,18 @@ def parse(value: bytes | None) -> AckReport:
     try:
         body: dict[str, Any] = orjson.loads(value or b"")
         ranges = tuple(
-            (str(pipe), int(minute), int(first), int(last))
+            (str(pipe), _number(minute), _number(first), _number(last))
             for pipe, minutes in body.get("pipes", {}).items()
             for minute, spans in minutes.items()
             for first, last in spans
         )
-        answers = {str(status): int(count) for status, count in (body.get("answers") or {}).items()}
-        paused = {str(pipe): int(count) for pipe, count in (body.get("paused") or {}).items()}
+        if sum(max(0, last - first + 1) for _, _, first, last in ranges) > _MOST_EVENTS:
+            raise ValueError(f"more than {_MOST_EVENTS:,} events")
+        answers = {str(status): _count(count) for status, count in (body.get("answers") or {}).items()}
+        paused = {str(pipe): _count(count) for pipe, count in (body.get("paused") or {}).items()}
         of_ingest = body.get("service", "ingest") == "ingest"
         deleted = tuple(
-            (str(pipe), str(partition), int(first), int(last))
+            (str(pipe), str(partition), _number(first), _number(last))
             for pipe, partition, first, last in body.get("deleted") or ()
         )
         sources = {str(pipe): _source(report) for pipe, report in (body.get("sources") or {}).items()}
@@ -65,21 +71,57 @@ def parse(value: bytes | None) -> AckReport:
         return AckReport(
             str(body["epoch"]), ranges, is_closed, answers, paused, of_ingest, deleted, sources, release
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise NotAnEvent(f"not an ack report: {error!r}") from None
+
+
+def _number(value: Any) -> int:
+    """A minute, sequence or offset, of 63 bits.
+
+    Raises:
+        ValueError: it is none.
+    """
+    number = int(value)
+    if not 0 <= number < 2**63:
+        raise ValueError(f"{number} has no 63 bits")
+    return number
+
+
+def _count(value: Any) -> int:
+    """A number of answers, records or bytes, which may be added up.
+
+    Raises:
+        ValueError: it is none.
+    """
+    number = int(value)
+    if abs(number) > _MOST_COUNTED:
+        raise ValueError(f"{number} is more than {_MOST_COUNTED:,}")
+    return number
+
+
+def _rate(value: Any) -> float:
+    """Records per second.
+
+    Raises:
+        ValueError: it is none.
+    """
+    rate = float(value)
+    if not abs(rate) <= _MOST_COUNTED:
+        raise ValueError(f"{rate} is no rate")
+    return rate
 
 
 def _source(report: Mapping[str, Any]) -> SourceReport:
     """A report of a source; what a later release adds to it is skipped."""
     return SourceReport(
         backfill=bool(report["backfill"]),
-        done=int(report["done"]),
-        remaining=int(report["remaining"]),
-        read_per_s=float(report["read_per_s"]),
-        arriving_per_s=float(report["arriving_per_s"]),
-        limit_per_s=float(report["limit_per_s"]),
+        done=_count(report["done"]),
+        remaining=_count(report["remaining"]),
+        read_per_s=_rate(report["read_per_s"]),
+        arriving_per_s=_rate(report["arriving_per_s"]),
+        limit_per_s=_rate(report["limit_per_s"]),
         late=str(report["late"]),
-        held_bytes=int(report.get("held_bytes", 0)),
+        held_bytes=_count(report.get("held_bytes", 0)),
         held=str(report.get("held", "")),
         notice=str(report.get("notice", "")),
     )

@@ -32,7 +32,7 @@ class _Chunk:
     def __init__(self) -> None:
         self.offsets = array("q")
         self.append_ms = array("q")
-        self.sequences = array("q")
+        self.sequences = array("Q")
         self.raw_offsets = array("q")
         self.group = array("H")
         self.groups: list[_RecordKey] = []

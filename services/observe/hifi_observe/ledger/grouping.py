@@ -35,6 +35,8 @@ from hifi_observe.ledger.record_batch import (
 _HOPS: Final = frozenset((stage.RAW, stage.NORMALIZED, stage.ENRICHED))
 """Kinds of topics that hold events on their way."""
 _NO_RAW_OFFSET: Final = 2**62
+UNREADABLE: Final = (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError, NotAnEvent)
+"""What reading a record raises that no service of hifi wrote."""
 
 
 class _EpochGroups:
@@ -140,8 +142,8 @@ def group_records(  # noqa: C901, PLR0912, PLR0915 - one loop without calls: the
                 group = epoch_groups.groups.get(stages)
                 if group is None:
                     group = epoch_groups.add(stages, RecordGroup(stages, epoch_groups.epoch))
-        except (IndexError, KeyError, ValueError, NotAnEvent):
-            batch.foreign += not (may_be_heartbeat and is_heartbeat(headers))
+        except UNREADABLE:
+            batch.foreign += not (may_be_heartbeat and _is_heartbeat(headers))
             continue
         is_replay = False
         for name, value in headers:
@@ -187,6 +189,14 @@ def group_records(  # noqa: C901, PLR0912, PLR0915 - one loop without calls: the
     return batch
 
 
+def _is_heartbeat(headers: Sequence[tuple[str, bytes]]) -> bool:
+    """Whether a record that is not an event is a heartbeat, not a foreign one."""
+    try:
+        return is_heartbeat(headers)
+    except UNREADABLE:
+        return False
+
+
 def _receipt_group(epoch_groups: _EpochGroups, receipt: list[bytes]) -> RecordGroup:
     """The group of a receipt with these fields."""
     key = (
@@ -217,6 +227,9 @@ def _time_index(headers: Sequence[tuple[str, bytes]]) -> int:
 def _last_raw_offset(record: ConsumedRecord) -> int:
     """The offset in `raw` of the last record of `enriched`; -1 for a replay, and where it is unknown."""
     headers = record.headers
-    if len(headers) < 2 or any(name == REPLAY for name, _ in headers):
+    try:
+        if any(name == REPLAY for name, _ in headers):
+            return -1
+        return raw_offset(split_hop_unchecked(headers), -1)
+    except UNREADABLE:
         return -1
-    return raw_offset(split_hop_unchecked(headers), -1)

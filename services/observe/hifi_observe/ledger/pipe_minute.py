@@ -14,6 +14,35 @@ Count: TypeAlias = tuple[str, str, str]
 _NO_IDS: Final = IdSet()
 
 
+class _DumpedSets:
+    """Sets of a minute as JSON; `once`: equal ones once, since a record may have no room for one of each stage."""
+
+    def __init__(self, unresolved: IdSet, *, once: bool) -> None:
+        self._unresolved = unresolved
+        self._once = once
+        self._places: dict[tuple[tuple[str, str], ...], int] = {}
+        self.dumps: list[dict[str, str]] = []
+
+    def place(self, ids: IdSet) -> int | dict[str, str]:
+        """A set; with `once` its place in `dumps`, -1: it is the one of the unresolved events."""
+        if self._once and ids == self._unresolved:
+            return -1
+        dump = ids.dump()
+        if not self._once:
+            return dump
+        place = self._places.setdefault(tuple(sorted(dump.items())), len(self.dumps))
+        if place == len(self.dumps):
+            self.dumps.append(dump)
+        return place
+
+
+def _set_at(place: int | dict[str, str], dump: Mapping[str, Any]) -> IdSet:
+    """A set of its own, of the JSON of a minute."""
+    if not isinstance(place, int):
+        return IdSet.load(place)
+    return IdSet.load(dump["sets"][place] if place >= 0 else dump["unresolved"])
+
+
 class PipeMinute:
     """Identities by stage while the minute is open; counts and unresolved identities once it is closed."""
 
@@ -241,17 +270,25 @@ class PipeMinute:
         distinct = {id(ids): ids for ids in sets}
         return sum(ids.size_bytes() for ids in distinct.values())
 
-    def dump(self) -> dict[str, Any]:
-        """JSON of a closed minute, from which a restart continues."""
+    def dump(self, *, sets_once: bool = False, with_identities: bool = True) -> dict[str, Any]:
+        """JSON of a closed minute, from which a restart continues.
+
+        Args:
+            sets_once: whether equal sets are in it once, which 0.1.0rc1 cannot read.
+            with_identities: whether a restart can amend it; False: it keeps the counts that are published.
+        """
+        sets = _DumpedSets(self.unresolved, once=sets_once)
+        seen, passed = (self.seen, self.passed) if with_identities else ({}, {})
         return {
             "frozen": [[*count, number] for count, number in sorted(self.frozen.items()) if number],
             "copies": [[*stage, number] for stage, number in sorted(self.copies.items())],
-            "seen": [[*stage, ids.dump()] for stage, ids in sorted(self.seen.items())],
-            "passed": [[*stage, ids.dump()] for stage, ids in sorted(self.passed.items())],
+            "seen": [[*stage, sets.place(ids)] for stage, ids in sorted(seen.items())],
+            "passed": [[*stage, sets.place(ids)] for stage, ids in sorted(passed.items())],
             "sketches": {name: sketch.dump() for name, sketch in sorted(self.sketches.items())},
             "replayed": {name: ids.dump() for name, ids in sorted(self.replayed.items())},
-            "unresolved": self.unresolved.dump(),
-            "known": self.known.dump(),
+            "unresolved": self.unresolved.dump() if with_identities else {},
+            "known": sets.place(self.known) if with_identities else self.known.dump(),
+            "sets": sets.dumps,
             "through": self._counted_offsets,
             "firsts": self.firsts,
             "lasts": self.lasts,
@@ -278,17 +315,17 @@ class PipeMinute:
             }
         )
         pipe_minute.seen = {
-            EventStage(kind, destination, retry_pass): IdSet.load(ids)
+            EventStage(kind, destination, retry_pass): _set_at(ids, dump)
             for kind, destination, retry_pass, ids in dump["seen"]
         }
         pipe_minute.passed = {
-            EventStage(kind, destination, retry_pass): IdSet.load(ids)
+            EventStage(kind, destination, retry_pass): _set_at(ids, dump)
             for kind, destination, retry_pass, ids in dump["passed"]
         }
         pipe_minute.sketches = {name: Sketch.load(sketch) for name, sketch in dump["sketches"].items()}
         pipe_minute.replayed = {name: IdSet.load(ids) for name, ids in dump["replayed"].items()}
         pipe_minute.unresolved = IdSet.load(dump["unresolved"])
-        pipe_minute.known = IdSet.load(dump["known"])
+        pipe_minute.known = _set_at(dump["known"], dump)
         pipe_minute._counted_offsets = dict(dump["through"])
         pipe_minute.firsts, pipe_minute.lasts = dict(dump["firsts"]), dict(dump["lasts"])
         pipe_minute.late, pipe_minute.version = IdSet.load(dump["late"]), dump["version"]

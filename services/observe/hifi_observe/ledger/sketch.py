@@ -18,6 +18,10 @@ _PER_LOG: Final = 1 / math.log(_GAMMA)
 _PENDING: Final = 1024
 _LONGEST_US: Final = 100 * 365 * 86_400_000_000
 """Durations up to 100 years are counted by binary search: events that were stored for years have such lags."""
+_MOST_US: Final = 10**18
+"""Above what two timestamps can be apart: 31,700 years."""
+_MOST_EXACT_US: Final = 2**63 - 1
+"""The largest whole number in JSON here. The times 9999 and 0001 of 37 and 289 events add up to more."""
 
 
 def _key(value: int) -> int:
@@ -51,7 +55,10 @@ def _value(key: int) -> float:
 
 
 class Sketch:
-    """Counts, sum and extremes are exact; quantiles have `RELATIVE_ERROR`. Values are whole microseconds."""
+    """Counts, sum and extremes are exact; quantiles have `RELATIVE_ERROR`. Values are whole microseconds.
+
+    A sum of more than 63 bits is rounded, and a value beyond 31,700 years, forward or back, counts as that.
+    """
 
     __slots__ = ("_bins", "_count", "_max", "_min", "_pending", "_sum")
 
@@ -59,7 +66,7 @@ class Sketch:
         self._bins: Counter[int] = Counter()
         self._pending: list[int] = []
         self._count = 0
-        self._sum = 0
+        self._sum: int | float = 0
         self._min = 0
         self._max = 0
 
@@ -79,6 +86,7 @@ class Sketch:
         """Add the same value several times."""
         if times > 0:
             sketch = Sketch()
+            value_us = min(max(value_us, -_MOST_US), _MOST_US)
             sketch._bins[_key(value_us)] = times
             sketch._count, sketch._sum, sketch._min, sketch._max = times, value_us * times, value_us, value_us
             self.merge(sketch)
@@ -90,6 +98,9 @@ class Sketch:
             return
         values.sort()
         low, high = values[0], values[-1]
+        if low < -_MOST_US or high > _MOST_US:
+            values = [min(max(value, -_MOST_US), _MOST_US) for value in values]
+            low, high = values[0], values[-1]
         self._min = low if self._count == 0 else min(self._min, low)
         self._max = high if self._count == 0 else max(self._max, high)
         self._count += len(values)
@@ -137,10 +148,10 @@ class Sketch:
         return self._max
 
     @property
-    def sum_us(self) -> int:
-        """Exact sum, microseconds."""
+    def sum_us(self) -> int | float:
+        """Exact sum, microseconds; one of more than 63 bits is rounded."""
         self.flush()
-        return self._sum
+        return self._sum if -_MOST_EXACT_US <= self._sum <= _MOST_EXACT_US else float(self._sum)
 
     def above(self, limit_us: int) -> int:
         """Number of values above a limit; those within `RELATIVE_ERROR` of it may count either way."""
@@ -172,7 +183,7 @@ class Sketch:
         return {
             "k": steps,
             "c": [self._bins[key] for key in keys],
-            "sum": self._sum,
+            "sum": self.sum_us,
             "min": self._min,
             "max": self._max,
         }

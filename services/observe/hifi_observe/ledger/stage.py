@@ -5,6 +5,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
 from hifi.record.headers import DESTINATION, OUTCOME, PASS, SERVICE, TO
+from hifi.record.packed_text import is_number
 
 RAW: Final = "raw"
 NORMALIZED: Final = "normalized"
@@ -125,7 +126,4 @@ def dead(destination: bytes, service: bytes) -> tuple[EventStage, ...]:
 
 def number(text: bytes) -> int:
     """The whole number in a header, 0 if there is none."""
-    try:
-        return int(text or b"0")
-    except ValueError:
-        return 0
+    return int(text) if is_number(text) else 0

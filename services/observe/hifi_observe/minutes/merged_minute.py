@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
+import orjson
+
 from hifi_observe.ledger.closing import MinuteResult
 from hifi_observe.ledger.id_set import IdSet
 from hifi_observe.ledger.pipe_minute import Count, PipeMinute
@@ -16,6 +18,8 @@ from hifi_observe.minutes.availability import IngestHealth, JudgedDeliveries, Ju
 LISTED = 100_000
 """Lost identities listed for a minute and partition; further ones are only counted."""
 _END: Final = "end.accepted/"
+_HOPS: Final = ("ingest", "normalize", "enrich", "egest", "retrier", "retry")
+"""In their order."""
 _OUTPUT = {"ingest": "raw", "normalize": "normalized", "enrich": "enriched"}
 
 
@@ -46,8 +50,23 @@ class MinuteShare:
     """Size of the data of the events in `raw`."""
 
 
-def dump(minute_result: MinuteResult, partition: int, at_us: int) -> dict[str, Any]:
-    """JSON of a closed minute: the state from which a restart continues, and the counts that are merged."""
+def dump(
+    minute_result: MinuteResult,
+    partition: int,
+    at_us: int,
+    *,
+    sets_once: bool = False,
+    with_identities: bool = True,
+) -> dict[str, Any]:
+    """JSON of a closed minute: the state from which a restart continues, and the counts that are merged.
+
+    Args:
+        minute_result: of the closing.
+        partition: number.
+        at_us: when it closed, microseconds since 1970 UTC.
+        sets_once: see `PipeMinute.dump`.
+        with_identities: False: lost events have no names, and a restart cannot amend the minute.
+    """
     pipe_minute = minute_result.pipe_minute
     return {
         "pipe": pipe_minute.pipe,
@@ -59,13 +78,13 @@ def dump(minute_result: MinuteResult, partition: int, at_us: int) -> dict[str, A
             [group.hop, group.destination, group.state, len(group.ids)] for group in minute_result.unresolved
         ],
         "lost": [
-            [group.hop, group.destination, _first_listed(group.ids).dump()]
+            [group.hop, group.destination, _first_listed(group.ids).dump() if with_identities else {}]
             for group in minute_result.unresolved
             if group.state == "lost"
         ],
         "backfill": len(pipe_minute.backfill),
         "backfill_left": _backfill_left(minute_result),
-        "pipe_minute": pipe_minute.dump(),
+        "pipe_minute": pipe_minute.dump(sets_once=sets_once, with_identities=with_identities),
     }
 
 
@@ -75,6 +94,21 @@ def _backfill_left(minute_result: MinuteResult) -> list[list[Any]]:
         return []
     counted_groups = ((group, len(group.ids & backfill)) for group in minute_result.unresolved)
     return [[group.hop, group.destination, group.state, number] for group, number in counted_groups if number]
+
+
+def read_share(value: bytes) -> MinuteShare:
+    """The share in the value of a record, without what only a restart needs.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        share = load_share(orjson.loads(value))
+        if not {hop for hop, *_ in (*share.counts, *share.left, *share.backfill_left)} <= set(_HOPS):
+            raise ValueError("it has a hop that is not known here")
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"not a share of a minute: {error!r}") from None
+    return share
 
 
 def load_share(share_json: Mapping[str, Any]) -> MinuteShare:
@@ -112,6 +146,18 @@ def load_share(share_json: Mapping[str, Any]) -> MinuteShare:
         ],
         pipe_minute.get("bytes", 0),
     )
+
+
+def read_pipe_minute(value: bytes) -> PipeMinute:
+    """The pipe minute in the value of a record, to continue after a restart.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        return load_pipe_minute(orjson.loads(value))
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"not a share of a minute: {error!r}") from None
 
 
 def load_pipe_minute(share_json: Mapping[str, Any]) -> PipeMinute:
@@ -278,11 +324,10 @@ def _judge(
 def _rows(
     counts: Mapping[Count, int], unresolved: Mapping[tuple[str, str, str], int]
 ) -> list[tuple[str, str]]:
-    order = ["ingest", "normalize", "enrich", "egest", "retrier", "retry"]
     rows = {(hop, destination) for hop, destination, _ in counts} | {
         (hop, destination) for hop, destination, _ in unresolved
     }
-    return sorted(rows, key=lambda row: (order.index(row[0]), row[1]))
+    return sorted(rows, key=lambda row: (_HOPS.index(row[0]), row[1]))
 
 
 def _names(counts: Mapping[Count, int]) -> list[str]:

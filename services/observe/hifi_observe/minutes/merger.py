@@ -1,5 +1,6 @@
 """Merge the partitions' shares of the pipes that this instance owns, and delete what is past its retention. Pure."""
 
+import contextlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -10,7 +11,7 @@ from hifi_observe.ledger.closing import ClosingRules
 from hifi_observe.minutes import record_keys
 from hifi_observe.minutes.availability import DAY_MINUTES, WEEK_MINUTES, IngestHealth, SloLimits
 from hifi_observe.minutes.day_record import COUNTS, KEPT_DAYS, DayRecord, day_of
-from hifi_observe.minutes.merged_minute import load_share, may_end, merge
+from hifi_observe.minutes.merged_minute import MinuteShare, may_end, merge, read_share
 from hifi_observe.minutes.minute_store import MinuteStore
 from hifi_observe.minutes.named_ids import NamedIds
 from hifi_observe.minutes.usage import with_deleted
@@ -69,6 +70,8 @@ class MinuteMerger:
         """Pipe to the minute from which on a gap is still to be merged."""
         self._rules = rules
         self._owners = owners
+        self.unreadable: dict[bytes, str] = {}
+        """Key of what is no share, in the place of one, to why; whoever tells of it removes it."""
         self._followed: dict[bytes, tuple[bytes, int]] = {}
         """Key of an old share to its value, and for how many minutes its events are followed."""
 
@@ -144,9 +147,7 @@ class MinuteMerger:
         )
 
     def _merged(self, pipe: str, minute: int, limits: SloLimits) -> dict[str, Any] | None:
-        shares = [
-            load_share(orjson.loads(value)) for value in self._store.parts[pipe].get(minute, {}).values()
-        ]
+        shares = self._shares(pipe, minute)
         previous_minute = self._store.minute(pipe, minute)
         merged_of = self._merged_of[pipe]
         earlier_shares, shares_of = merged_of.get(minute), {share.partition: share.at_us for share in shares}
@@ -164,6 +165,16 @@ class MinuteMerger:
             # Markers cover the minutes that closed last: of those before a restart only the merged minute knows.
             intake = intake.worst(IngestHealth(**previous_minute.get("intake", {})))
         return merge(pipe, minute, shares, limits, intake, keep_lags=self._keep_lags())
+
+    def _shares(self, pipe: str, minute: int) -> list[MinuteShare]:
+        """The shares of a minute, without what another program wrote in the place of one."""
+        shares = []
+        for partition, value in self._store.parts[pipe].get(minute, {}).items():
+            try:
+                shares.append(read_share(value))
+            except ValueError as error:
+                self.unreadable[record_keys.part(pipe, minute, partition)] = str(error)
+        return shares
 
     def _ids(self, pipe: str, minute: int, merged: Mapping[str, Any]) -> Records:
         """Store the ids of lost and late events, and return their record; names that were known stay."""
@@ -283,8 +294,10 @@ class MinuteMerger:
         previous_entry = self._followed.get(key)
         if previous_entry is not None and previous_entry[0] is value:
             return previous_entry[1]
-        share, minutes = orjson.loads(value), 0
-        if share["pipe_minute"]["unresolved"]:
-            minutes = int(self._rules.followed_s(may_end=may_end(share)) // 60) + _FORGOTTEN
+        minutes = 0
+        with contextlib.suppress(KeyError, TypeError, ValueError):  # what is no share is followed for no time
+            share = orjson.loads(value)
+            if share["pipe_minute"]["unresolved"]:
+                minutes = int(self._rules.followed_s(may_end=may_end(share)) // 60) + _FORGOTTEN
         self._followed[key] = value, minutes
         return minutes

@@ -7,9 +7,10 @@ from typing import Any, Final, TypeVar
 
 import orjson
 
-from hifi_observe.minutes import record_keys
+from hifi_observe.minutes import record_checks, record_keys
 from hifi_observe.minutes.availability import DOWN, IngestHealth
 from hifi_observe.minutes.day_record import COUNTS, DayRecord, MinuteState
+from hifi_observe.minutes.figures_pieces import joined
 from hifi_observe.minutes.open_minute import OpenMinutes
 from hifi_observe.minutes.usage import NO_USAGE, DeletedMinutes, Usage, of_minute
 
@@ -73,6 +74,8 @@ class MinuteStore:
         """Partition number to its momentary figures."""
         self.previous_live: dict[int, dict[str, Any]] = {}
         """Partition number to its previous momentary figures, for rates."""
+        self._live_pieces: defaultdict[int, dict[int, dict[str, Any]]] = defaultdict(dict)
+        """Partition number to pieces of its momentary figures whose first piece is still to come."""
         self.fronts: dict[int, dict[str, Any]] = {}
         """Minute to the refusals of the front before two colours in it."""
         self.changed: defaultdict[str, set[int]] = defaultdict(set)
@@ -83,7 +86,11 @@ class MinuteStore:
         return self.changed, self.minutes, self.parts, self.days, self.ids, self.usage_days
 
     def take(self, key: bytes | None, value: bytes | None) -> None:
-        """Apply one record of the topic."""
+        """Apply one record of the topic.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is none of this topic; nothing was changed.
+        """
         kind, *key_parts = record_keys.split(key or b"")
         match kind, key_parts:
             case "minute", [pipe, minute]:
@@ -105,13 +112,17 @@ class MinuteStore:
                     lambda day: DeletedMinutes.load(orjson.loads(day)),
                 )
             case "closed", [partition] if value is not None:
-                self._take_marker(int(partition), orjson.loads(value))
+                marker = orjson.loads(value)
+                record_checks.MARKER.validate_python(marker)
+                self._take_marker(int(partition), marker)
             case "open", [partition] if value is not None:
-                rows = orjson.loads(value)["rows"]
+                body = orjson.loads(value)
+                record_checks.OPEN.validate_python(body)
+                rows = body["rows"]
                 open_rows = [row for row in rows if row["minute"] not in self.minutes.get(row["pipe"], ())]
                 self.open_minutes.take(int(partition), open_rows)
-            case "live", [partition] if value is not None:
-                self._take_live(int(partition), orjson.loads(value))
+            case "live", [partition, *piece] if value is not None:
+                self._take_live(int(partition), int(piece[0]) if piece else 0, orjson.loads(value))
             case "front", [minute]:
                 _store_or_delete(self.fronts, int(minute), value, orjson.loads)
             case _:
@@ -129,13 +140,15 @@ class MinuteStore:
             self.usage[pipe].pop(minute, None)
             return
         merged = orjson.loads(value)
+        record_checks.MINUTE.validate_python(merged)
+        usage, counts = of_minute(merged), tuple(int(merged[name]) for name in COUNTS)
         if merged.get("watched"):
             self.watched[pipe][minute] = orjson.dumps(merged["watched"])
-        if (usage := of_minute(merged)) != NO_USAGE:
+        if usage != NO_USAGE:
             self.usage[pipe][minute] = usage
         self.minutes[pipe][minute] = value
         self.states[pipe][minute] = merged["state"]
-        self.counts[pipe][minute] = tuple(merged[name] for name in COUNTS)
+        self.counts[pipe][minute] = counts
         self.causes[pipe].pop(minute, None)
         if merged["causes"]:
             self.causes[pipe][minute] = tuple(merged["causes"])
@@ -179,7 +192,15 @@ class MinuteStore:
             for old_minute in [minute for minute in by_minute if minute < marker["minute"] - _KEPT_MINUTES]:
                 del by_minute[old_minute]
 
-    def _take_live(self, partition: int, value: dict[str, Any]) -> None:
+    def _take_live(self, partition: int, piece: int, value: dict[str, Any]) -> None:
+        if piece:
+            record_checks.LIVE_PIECE.validate_python(value)
+            self._live_pieces[partition][piece] = value
+            return
+        record_checks.LIVE.validate_python(value)
+        if partition in self._live_pieces:
+            pieces = self._live_pieces.pop(partition)
+            value = joined(value, [pieces[number] for number in sorted(pieces)])
         previous_figures = self.live.get(partition)
         if previous_figures is not None and previous_figures["at"] != value["at"]:
             self.previous_live[partition] = previous_figures

@@ -34,7 +34,7 @@ class OpenMinute:
     """End-to-end lag of every delivery so far, from accepted time, microseconds."""
     backfill: int = 0
     """Events that collect read while it caught up with a source; their lags are left out."""
-    steps: dict[str, tuple[int, int]] = field(default_factory=dict)
+    steps: dict[str, tuple[int, int | float]] = field(default_factory=dict)
     """Step of the event path to the number of its measurements and their sum, microseconds."""
     filtered: int = 0
     """Events that no destination wanted."""
@@ -58,8 +58,7 @@ class OpenMinute:
             if name.startswith(_END):
                 figures.lags.merge(sketch)
             elif name.endswith(_STEP_SUFFIXES) or name.startswith("expel/"):
-                count = len(sketch)
-                figures.steps[name] = count, round(sketch.mean_us * count)
+                figures.steps[name] = len(sketch), sketch.sum_us
         return figures
 
     def add(self, figures: "OpenMinute") -> None:

@@ -51,9 +51,9 @@ def closed(partition: int) -> bytes:
     return f"closed/{partition}".encode()
 
 
-def live(partition: int) -> bytes:
-    """Momentary figures of one partition number."""
-    return f"live/{partition}".encode()
+def live(partition: int, piece: int = 0) -> bytes:
+    """A piece of the momentary figures of one partition number."""
+    return f"live/{partition}/{piece}".encode() if piece else f"live/{partition}".encode()
 
 
 def watermark(partition: int) -> bytes:

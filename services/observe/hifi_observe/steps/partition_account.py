@@ -17,7 +17,7 @@ from typing_extensions import TypedDict
 from hifi.record.hop import hop_header, split_hop
 from hifi.record.identity import Identity, identity
 from hifi.record.step_account import NO_EVENTS, StepStatement, Tally, fingerprint
-from hifi.runtime.errors import NotAnEvent
+from hifi_observe.ledger.grouping import UNREADABLE
 from hifi_observe.steps.step_letters import stated_letters
 
 _MOST_NAMED: Final = 100_000
@@ -101,7 +101,7 @@ class EnrichedEvents:
             if event.pipe not in self._pipes:
                 return
             split_hop(hop_header(headers))
-        except NotAnEvent:
+        except UNREADABLE:
             return
         event_fingerprint = fingerprint(event.seq)
         self.tally = self.tally.plus(Tally(1, event_fingerprint))

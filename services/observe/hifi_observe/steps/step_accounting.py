@@ -1,10 +1,12 @@
 """Reads `folds`, what steps have read of `enriched`, and their dead letters; without a step it has no connection."""
 
 import asyncio
-from typing import Any, Final
+from typing import Any, Final, NotRequired
 
 import orjson
 from aiokafka import TopicPartition
+from pydantic import TypeAdapter
+from typing_extensions import TypedDict
 
 from hifi.kafka.clients import topic_consumer
 from hifi.kafka.settings import ServiceSettings
@@ -26,6 +28,36 @@ _IDLE_S: Final = 2.0
 _CLOCKS_MS: Final = 60_000
 """By which the clocks of two brokers may differ."""
 logger = log.get(__name__)
+
+
+class _AccountBody(TypedDict):
+    since: dict[int, int]
+    read: dict[int, dict[str, tuple[int, int]]]
+    resulted: tuple[int, int]
+    held: tuple[int, int]
+    partial: tuple[int, int]
+
+
+class _FoldBody(TypedDict):
+    pipe: str
+    joined: NotRequired[str | None]
+    number: int
+    offsets: dict[int, int]
+    account: _AccountBody
+
+
+_FOLD: Final = TypeAdapter(_FoldBody)
+
+
+def read_statement(value: bytes) -> StepStatement:
+    """What the value of a record on `folds` states.
+
+    Raises:
+        ValueError: it states nothing of a step.
+    """
+    body = orjson.loads(value)
+    _FOLD.validate_python(body)
+    return StepStatement.of_record(body)
 
 
 class StepAccounting:
@@ -94,7 +126,7 @@ class StepAccounting:
     def _take(self, key: bytes | None, value: bytes | None, _: int) -> None:
         step = (key or b"").decode()
         if value:
-            self._statements[step] = StepStatement.of_record(orjson.loads(value))
+            self._statements[step] = read_statement(value)
         else:
             self._statements.pop(step, None)
 
@@ -115,7 +147,13 @@ class StepAccounting:
         if step not in accounts:
             dump = self._store.live.get(partition, {}).get("steps", {}).get(step)
             if dump is not None:
-                accounts[step] = PartitionAccount.load(partition, dump)
+                try:
+                    accounts[step] = PartitionAccount.load(partition, dump)
+                except (KeyError, TypeError, ValueError) as error:
+                    # It is begun anew.
+                    logger.warning(
+                        "step-account-unreadable", step=step, partition=partition, error=repr(error)
+                    )
         if step not in accounts or not accounts[step].is_of(statement):
             accounts[step] = PartitionAccount(partition, statement)
             self._letters.pop((partition, step), None)

@@ -7,7 +7,7 @@ from hifi.record.headers import SERVICE, SOURCE, STEP, Headers
 from hifi.record.identity import identity
 from hifi.record.receipt import parse_source
 from hifi.record.step_account import COPY, FOLDED, LEFT_OUT, StepStatement, Tally, fingerprint, total
-from hifi.runtime.errors import NotAnEvent
+from hifi_observe.ledger.grouping import UNREADABLE
 
 _WITHOUT_LETTER: Final = (FOLDED, COPY, LEFT_OUT)
 """Verdicts of events that have no dead letter."""
@@ -33,13 +33,13 @@ class StepLetters:
 
     def add(self, headers: Headers) -> None:
         """Add a record of `dead-letter`; one of another step or service is none."""
-        letter_fields = fields(headers)
-        if letter_fields.get(SERVICE) != b"state" or letter_fields.get(STEP) != self._step:
-            return
-        source = parse_source(letter_fields.get(SOURCE, b""))
         try:
+            letter_fields = fields(headers)
+            if letter_fields.get(SERVICE) != b"state" or letter_fields.get(STEP) != self._step:
+                return
+            source = parse_source(letter_fields.get(SOURCE, b""))
             event = identity(headers)
-        except NotAnEvent:
+        except UNREADABLE:
             return
         if source is not None:
             self._letters[source[1]] = fingerprint(event.seq)

@@ -28,6 +28,8 @@ from hifi_observe.ledger.stage import (
 from hifi_observe.traces.span import Span, TraceContext, number
 
 _INPUTS: Final = {"normalize": RAW, "enrich": NORMALIZED, "egest": ENRICHED}
+_LAST_US: Final = (2**63 - 1) // 1000
+"""Spans have their times in nanoseconds, of 63 bits."""
 Attributes = dict[str, Any]
 
 
@@ -162,7 +164,7 @@ class EventTrace:
         if sent_us:
             attributes["hifi.attempt"] = stage.number(fields.get(ATTEMPT, b"0"))
             if STATUS in fields:
-                attributes["http.response.status_code"] = int(fields[STATUS])
+                attributes["http.response.status_code"] = stage.number(fields[STATUS])
             end_us = int(fields.get(ANSWERED, b"%d" % append_us))
             self._add_span(
                 "expel", delivery_stage, sent_us, end_us, "client", attributes, service="egest", failed=failed
@@ -260,8 +262,14 @@ class EventTrace:
         service: str | None = None,
         failed: bool = False,
     ) -> None:
-        """Pass on a span. Append times are whole milliseconds, so an end is set to its start if it is before it."""
+        """Pass on a span. Append times are whole milliseconds, so an end is set to its start if it is before it.
+
+        Raises:
+            ValueError: a time cannot be one of a span.
+        """
         end_us = max(start_us, end_us)
+        if start_us < 0 or end_us > _LAST_US:
+            raise ValueError(f"{start_us} to {end_us} are no times of a span")
         self._end_us = max(self._end_us, end_us)
         id_parts = (
             text.encode()

@@ -13,9 +13,9 @@ from hifi.record.fields import fields
 from hifi.record.headers import IDENTITY, REPLAY, TRACEPARENT
 from hifi.record.identity import parse_identity
 from hifi.runtime.clock import monotonic_s
-from hifi.runtime.errors import NotAnEvent
 from hifi_observe import metrics
 from hifi_observe.ledger import stage
+from hifi_observe.ledger.grouping import UNREADABLE
 from hifi_observe.ledger.record_batch import ConsumedRecord
 from hifi_observe.traces.event_trace import EventTrace
 from hifi_observe.traces.span import Span, TraceContext, context, sampled
@@ -70,11 +70,11 @@ class EventTracer:
             return
         stages_of = stage.stage_reader(kind)
         for record in records:
-            headers = dict(record.headers)
-            if headers.get(REPLAY, b"0") != b"0":
-                continue
             # The ledger counts the records that are not events of hifi.
-            with contextlib.suppress(KeyError, ValueError, NotAnEvent):
+            with contextlib.suppress(*UNREADABLE):
+                headers = dict(record.headers)
+                if headers.get(REPLAY, b"0") != b"0":
+                    continue
                 trace = self._trace(headers, partition)
                 if trace is not None:
                     record_fields = fields(record.headers)

@@ -32,6 +32,10 @@ class ChainStatements:
             if link is None or link.topic != chain.topic or via(links, pipe) != chain.via:
                 del self._chains[pipe]
 
+    def known_chain(self, pipe: str) -> Chain | None:
+        """The chain that ends at a pipe; None: it has no link, or not any more."""
+        return self.chain(pipe) if pipe in self.links else None
+
     def chain(self, pipe: str) -> Chain:
         """The chain that ends at a pipe with a link."""
         chain = self._chains.get(pipe)

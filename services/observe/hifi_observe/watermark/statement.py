@@ -17,6 +17,7 @@ from hifi_observe.watermark.part import LATE_IDS, EventLatePart, WatermarkPart, 
 VALID_US: Final = 3 * MICROSECONDS
 """A statement holds for this long; the part of a partition number counts for as long."""
 _BY_DEFAULT: Final = Timely()
+_LAST_US: Final = 253_402_300_799_999_999
 
 Verdict: TypeAlias = Literal["current", "degraded", "unknown"]
 CURRENT: Final = "current"
@@ -104,8 +105,8 @@ class Times(NamedTuple):
 
 
 def iso(us: int) -> str:
-    """A time, microseconds since 1970 UTC, as text."""
-    seconds, fraction = divmod(us, MICROSECONDS)
+    """A time, microseconds since 1970 UTC, as text; one after the year 9999 as the end of that year."""
+    seconds, fraction = divmod(min(us, _LAST_US), MICROSECONDS)
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{fraction:06d}Z"
 
 

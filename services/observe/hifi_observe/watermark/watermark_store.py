@@ -4,11 +4,15 @@ from collections.abc import Collection, Iterable
 from typing import Final
 
 import orjson
+from pydantic import TypeAdapter
 
 from hifi_observe.watermark.part import WatermarkPart
-from hifi_observe.watermark.statement import Times, Watermark, expired, times_of
+from hifi_observe.watermark.statement import Times, Watermark, expired, microseconds, times_of
 from hifi_observe.watermark.trusted_clock import ClockReading, TrustedClock
 
+_PART: Final = TypeAdapter(WatermarkPart)
+_STATEMENT: Final = TypeAdapter(Watermark)
+_TIMES: Final = ("settled_until", "first_pass_until", "event_until", "event_as_of", "as_of", "valid_until")
 Key = tuple[str, str]
 """Pipe and destination."""
 
@@ -45,8 +49,13 @@ class WatermarkStore:
         self.parts[partition] = watermark_part
 
     def read_part(self, partition: int, value: bytes, append_ms: int, read_monotonic_us: int) -> None:
-        """Take a part from its topic; one of this process confirms its clock (see `TrustedClock.confirm`)."""
+        """Take a part from its topic; one of this process confirms its clock (see `TrustedClock.confirm`).
+
+        Raises:
+            ValueError: it is none.
+        """
         watermark_part: WatermarkPart = orjson.loads(value)
+        _PART.validate_python(watermark_part)
         if watermark_part["by"] != self.writer:
             self.take_part(partition, watermark_part)
             return
@@ -67,11 +76,18 @@ class WatermarkStore:
             self._withheld.discard(key)
 
     def read(self, key: bytes | None, value: bytes | None, writer: bytes) -> None:
-        """Take a record of the topic `watermarks`; those of this process were taken when they were written."""
+        """Take a record of the topic `watermarks`; those of this process were taken when they were written.
+
+        Raises:
+            ValueError: it is none.
+        """
         if writer == self.writer.encode():
             return
         if value is not None:
             watermark: Watermark = orjson.loads(value)
+            _STATEMENT.validate_python(watermark)
+            for text in (*(watermark[name] for name in _TIMES), *watermark["withheld"]):
+                microseconds(text)
             self.take(watermark)
         elif key:
             pipe, _, destination = key.decode().partition("/")

@@ -20,9 +20,12 @@ REPLAYED: Final = "replayed"
 KEY_LIMIT: Final = "key-limit"
 NOT_REFUSED: Final = (FOLDED, COPY, LEFT_OUT)
 HEARTBEAT: Final = "heartbeat"
+LAST_YEAR: Final = 2199
+"""Later times do not count: no clock shows them, and positions of results end in 2242."""
 _DETAILS: Final = {
     LATE: "its time is before the watermark less the lateness of the step {step}, whose windows are closed there",
-    FUTURE: f"its time is more than {FUTURE_MS // 1000} s after it was accepted, so {{step}} does not count it",
+    FUTURE: f"its time is more than {FUTURE_MS // 1000} s after it was accepted, or after the year {LAST_YEAR}, so"
+    " {step} does not count it",
     NO_KEY: "a field of the key of the step {step} is null",
     REPLAYED: "it was replayed to a service after normalize, so the step {step} cannot tell when it came",
     KEY_LIMIT: "the step {step} counts at most {most:,} events of a key ({key}) in {length_s:,} s, of each pipe and"
@@ -80,7 +83,7 @@ def dead_letters(events: DataFrame, pipe: str, step: StepSource, fetched: str) -
         header(STEP, literal(pipe)),
     ]
     names = ", ".join(literal(name) for name in (SOURCE, REASON, DETAIL, SERVICE, STEP))
-    kept = f"filter(slice(headers, 3, size(headers)), h -> h.key not in ({names}))"
+    kept = f"filter(slice(headers, 3, size(headers)), h -> h.value is not null and h.key not in ({names}))"
     leading = ["headers[0]", hop_header(fetched, "if(`hifi.raw` >= 0, `hifi.raw`, null)")]
     not_refused = ", ".join(f"'{verdict}'" for verdict in (*NOT_REFUSED, HEARTBEAT))
     return events.filter(f"`hifi.verdict` not in ({not_refused})").select(

@@ -174,7 +174,7 @@ class EventGroups:
             members += ["cast(null as string)", values, "`hifi.of_with`"]
         if step.first is not None:
             is_attribute = f"startswith(h.key, {literal(CE_PREFIX)}) or h.key = {literal(CONTENT_TYPE)}"
-            attributes = f"filter(headers, h -> {is_attribute})"
+            attributes = f"filter(headers, h -> h.value is not null and ({is_attribute}))"
             texts = f"to_json(transform({attributes}, h -> array(h.key, cast(h.value as string))))"
             members += [f"if({_HAS_NO_RESULT}, {member}, null)" for member in (texts, "value")]
         window = f"if({_IS_OF_VERDICT}, null, struct({', '.join(members)}))"

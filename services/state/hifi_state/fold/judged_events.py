@@ -6,6 +6,7 @@ windows that were closed when it was read first (`Judged`). So the same log give
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame
@@ -31,9 +32,18 @@ from hifi.spark.catalyst import BOUNDED, Catalyst, JavaObject
 from hifi.spark.json_fields import json_fields
 from hifi.spark.range_query import RECORD_COLUMNS
 from hifi.spark.step_sql import step_sql
-from hifi_state.fold.dead_letters import FUTURE, HEARTBEAT, LATE, NO_KEY, REPLAYED
+from hifi_state.fold.dead_letters import FUTURE, HEARTBEAT, LAST_YEAR, LATE, NO_KEY, REPLAYED
 from hifi_state.fold.declaration import StepDeclaration
 from hifi_state.fold.progress import Judged
+
+_END_MS: Final = round(datetime(LAST_YEAR + 1, 1, 1, tzinfo=UTC).timestamp() * 1000)
+
+
+def _stamp(text: str) -> str:
+    """SQL of a stamp (bigint) from its text; null: there is none, or it is after `LAST_YEAR`."""
+    stamp = f"cast(nullif({text}, '') as bigint)"
+    return f"if({stamp} < {_END_MS}L, {stamp}, null)"
+
 
 _PARSED: Final = (
     {
@@ -46,7 +56,7 @@ _PARSED: Final = (
     {
         "hifi.kind": f"coalesce(`hifi.head`[{KIND_AT}], '')",
         "hifi.fingerprint": fingerprint(),
-        "hifi.stamp": f"cast(nullif({hop_field(STAMP)}, '') as bigint)",
+        "hifi.stamp": _stamp(hop_field(STAMP)),
         "hifi.raw": f"coalesce(cast(nullif({hop_field(RAW)}, '') as bigint), -1)",
         "hifi.accepted": f"cast({identity_field(ACCEPTED)} as bigint) div 1000",
     },
@@ -148,8 +158,10 @@ class JudgedEvents:
         catalyst = self._catalyst
         row_sql = step_sql(self._step, self._declaration.types[number], number)
         expression = catalyst.compile(row_sql.row)
+        returns = catalyst.struct_type(expression)
+        returns["patch"].nullable = True  # that of an event on which the expression fails
         bounded = catalyst.bounded(expression, f"step/{self._pipe}/{number}@{revision}", result=True)
-        return _RowEvaluation(row_sql.names, catalyst.struct_type(expression), bounded)
+        return _RowEvaluation(row_sql.names, returns, bounded)
 
     @property
     def argument_types(self) -> list[str]:
@@ -201,12 +213,10 @@ class JudgedEvents:
             frame = frame.withColumns({name: sql.expr(text) for name, text in columns.items()})
         # A heartbeat has a kind, which `identity_texts` refuses, and only its stamp counts.
         frame = frame.filter(f"`hifi.kind` = '{HEARTBEAT}' or (identity is not null and hop is not null)")
-        heartbeat_stamp = f"split(cast(headers[1].value as string), ';')[{STAMP_AT}]"
+        heartbeat_stamp = _stamp(f"split(cast(headers[1].value as string), ';')[{STAMP_AT}]")
         return frame.withColumn(
             "hifi.stamp",
-            sql.expr(
-                f"if(`hifi.kind` = '{HEARTBEAT}', cast(nullif({heartbeat_stamp}, '') as bigint), `hifi.stamp`)"
-            ),
+            sql.expr(f"if(`hifi.kind` = '{HEARTBEAT}', {heartbeat_stamp}, `hifi.stamp`)"),
         ).withColumn("hifi.time", sql.expr(_TIME))
 
     def _judged(self, frame: DataFrame) -> DataFrame:
@@ -230,7 +240,7 @@ class JudgedEvents:
             ("not `hifi.row`.patch.kept", LEFT_OUT),
             ("not `hifi.ranked`", REPLAYED),
             (missing_key, NO_KEY),
-            (f"`hifi.time` > `hifi.accepted` + {FUTURE_MS}", FUTURE),
+            (f"`hifi.time` > least(`hifi.accepted`, {_END_MS - 1}L) + {FUTURE_MS}", FUTURE),
             (f"`hifi.time` < greatest(0L, {by_stamp}, `hifi.horizon`)", LATE),
         ]
         cases = [

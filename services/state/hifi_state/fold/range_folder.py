@@ -11,6 +11,7 @@ from pyspark.sql import functions as sql
 from hifi.record.headers import SEQ
 from hifi.record.spark_sql import identity_field
 from hifi.record.step_account import FOLDED, NO_EVENTS, Tally
+from hifi.runtime.errors import HifiError
 from hifi.spark.catalyst import Catalyst
 from hifi.spark.prepared_frame import PreparedFrame
 from hifi.spark.range_query import RangeQuery
@@ -21,6 +22,7 @@ from hifi_state.fold.event_groups import EventGroups
 from hifi_state.fold.judged_events import SOURCE_COLUMNS, FoldRules, JudgedEvents, by_partition
 from hifi_state.fold.key_limit import KeyLimit, event_of
 from hifi_state.fold.progress import RangeSummary, lane
+from hifi_state.fold.range_bound import MOST_BYTES, MOST_LETTER_BYTES
 from hifi_state.fold.results import ResultEvents
 from hifi_state.fold.window_row import WindowRow
 
@@ -28,7 +30,13 @@ SMALL_RANGE: Final = 20_000
 """Most records of a range that one task reads."""
 _FEW_LETTERS: Final = 200
 """Most dead letters of a range that are held in memory."""
+_ROW_BYTES: Final = 256
+_ANY_BYTES: Final = 2**62
 _FETCHED: Final = "`hifi.fetched`"
+
+
+class RangeTooLarge(HifiError):
+    """What a range makes does not fit in memory: a smaller one does."""
 
 
 class FoldedRange:
@@ -41,7 +49,7 @@ class FoldedRange:
         summary: RangeSummary,
         rows: list[WindowRow],
         events: DataFrame | None = None,
-        judge_again: Callable[[int], list[LetterRecord]] | None = None,
+        judge_again: Callable[[int], list[LetterRecord] | None] | None = None,
         *,
         is_small: bool = True,
     ) -> None:
@@ -72,6 +80,12 @@ class FoldedRange:
         return rows
 
     @property
+    def size_bytes(self) -> int:
+        """About the size of the rows."""
+        events = (row.event for row in self._rows) if self._folder.keeps_data else ()
+        return len(self._rows) * _ROW_BYTES + sum(len(event.data or b"") for event in events if event)
+
+    @property
     def has_refused(self) -> bool:
         """Whether there are dead letters."""
         return self._refused_count > 0
@@ -97,6 +111,8 @@ class FoldedRange:
         if self._judge_again is None or self.letters_need_events:
             return None
         letters = self._judge_again(fetched_us)
+        if letters is None:
+            return None
         refused_again: dict[tuple[int, str], Tally] = {}
         for letter in letters:
             group = letter.partition, letter.verdict
@@ -190,6 +206,8 @@ class RangeFolder:
         self._groups = EventGroups(declaration.step, argument_types)
         self._prepared_events = PreparedFrame(self._judged.of(catalyst.empty_frame(SOURCE_COLUMNS)))
         self._prepared_groups = PreparedFrame(self._groups.of(self._prepared_events.frame))
+        self.keeps_data: Final = bool(declaration.step.first or declaration.step.join)
+        """Whether rows have data of events."""
         self._query: RangeQuery | None = None
         self._letters_query: RangeQuery | None = None
 
@@ -238,6 +256,9 @@ class RangeFolder:
             start: partition to the offset of its first record.
             end: partition to the offset after its last record.
             rules: that decide; no event was judged before.
+
+        Raises:
+            RangeTooLarge: its rows have more than `MOST_BYTES`, and it has more than one record.
         """
         if self._query is None:
             self._query = RangeQuery(self._catalyst.spark, topic, client, SOURCE_COLUMNS, self._grouped)
@@ -246,7 +267,13 @@ class RangeFolder:
             (partition, start[partition], end[partition], *numbers_of)
             for partition, numbers_of in enumerate(numbers)
         ]
-        groups = self._groups.read(self._query.rows(ranges))
+        records = sum(end[partition] - offset for partition, offset in start.items())
+        rows = self._query.rows(ranges, MOST_BYTES if records > 1 else _ANY_BYTES)
+        if rows is None:
+            raise RangeTooLarge(
+                f"{records:,} records of {topic} make more than {MOST_BYTES >> 20} MiB: they are read in smaller parts"
+            )
+        groups = self._groups.read(rows)
         judge_again = partial(self._small_letters, topic, client, ranges)
         return FoldedRange(self, rules.partitions, *groups, judge_again=judge_again)
 
@@ -256,12 +283,13 @@ class RangeFolder:
         client: Mapping[str, str],
         ranges: Iterable[Sequence[int | None]],
         fetched_us: int,
-    ) -> list[LetterRecord]:
+    ) -> list[LetterRecord] | None:
         if self._letters_query is None:
             columns = f"{SOURCE_COLUMNS}, {_FETCHED} bigint"
             self._letters_query = RangeQuery(self._catalyst.spark, topic, client, columns, self._refused)
-        rows = self._letters_query.rows((*numbers, fetched_us) for numbers in ranges)
-        return list(map(LetterRecord.of_row, rows))
+        numbers = ((*numbers_of, fetched_us) for numbers_of in ranges)
+        rows = self._letters_query.rows(numbers, MOST_LETTER_BYTES)
+        return None if rows is None else list(map(LetterRecord.of_row, rows))
 
     def _grouped(self, source: DataFrame) -> DataFrame:
         return self._groups.of(self._judged.of(source))

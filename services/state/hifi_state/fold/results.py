@@ -172,7 +172,7 @@ def _finished(aggregate: Aggregate, kind: str, values: Sequence[Any]) -> Any:
     value = values[0]
     if aggregate.function is AggregateFunction.AVG:
         total, count = values
-        value = None if not count else total / count
+        value = None if not count or total is None else total / count
     if value is None:
         return None
     if isinstance(value, float):

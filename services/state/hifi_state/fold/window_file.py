@@ -7,6 +7,7 @@ from `enriched`.
 """
 
 import contextlib
+import math
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -22,7 +23,7 @@ from hifi_state.fold.window_row import FoldedEvent, PartValue, WindowRow
 _FORMAT: Final = 5
 _LARGEST: Final = 2**63 - 1
 _MOST_DIGITS: Final = 18
-"""Whole numbers with more digits are kept as text, since SQLite's have 64 bits."""
+"""Whole numbers with more digits are kept as text, since SQLite's have 64 bits; and NaN is, which is null for it."""
 _NO_EVENT: Final = (0, 0, None, None, None, False)
 """The columns of the event of a window."""
 logger = log.get(__name__)
@@ -250,7 +251,9 @@ class WindowFile:
 
     @staticmethod
     def _value(part: FieldPart, stored: PartValue) -> PartValue:
-        return int(stored) if part.form is PartForm.WHOLE and isinstance(stored, str) else stored
+        if part.form is PartForm.TEXT or not isinstance(stored, str):
+            return stored
+        return int(stored) if part.form is PartForm.WHOLE else float(stored)
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -279,4 +282,5 @@ def merged(part: FieldPart, first: PartValue, second: PartValue) -> PartValue:
 
 def _stored(value: PartValue) -> PartValue:
     is_long = isinstance(value, int) and len(str(abs(value))) > _MOST_DIGITS
-    return str(value) if is_long else value
+    is_nan = isinstance(value, float) and math.isnan(value)
+    return str(value) if is_long or is_nan else value

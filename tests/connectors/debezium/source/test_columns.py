@@ -201,6 +201,11 @@ def test_a_domain_has_the_values_of_the_type_below_it_and_is_refused_where_that_
             read(declared, value, types=unknown_types)
 
 
+def test_bits_have_no_more_memory_than_their_bytes_whatever_length_a_schema_names() -> None:
+    with pytest.raises(Unreadable, match="2 bytes, too few for the 2000000000 bits"):
+        read(field("bytes", "data.Bits", "BIT", length="2000000000"), "BQA=")
+
+
 def test_bits_of_a_domain_whose_length_debezium_leaves_out_are_refused() -> None:
     with pytest.raises(Unreadable, match="bit varying"):
         read(field("bytes", "data.Bits", "D_V", length="12"), "BQ==", types={"D_V": "VARBIT"})

@@ -7,6 +7,7 @@ import zlib
 from typing import Any
 
 import pytest
+from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 from tests.connectors.debezium.source.test_changes import SOURCE, envelope, notice, record
 
@@ -14,6 +15,7 @@ from hifi.pipe.sources.kind import SourceContext
 from hifi.runtime.errors import Misconfigured
 from hifi_debezium.declaration import DebeziumSource
 from hifi_debezium.source.change_events import ChangeEvents
+from hifi_debezium.source.key_records import read_mark
 
 
 @pytest.fixture
@@ -30,6 +32,8 @@ class Reader:
         self._source = source
         self._highest: dict[tuple[str, int], int] = {}
         """Source partition and partition of `raw` to the highest position that was written."""
+        self.written = set[int]()
+        """Positions of deletes that were written."""
         self.refuses = False
         self.renewed = 0
         """Snapshots that were begun because the last one had not ended."""
@@ -50,36 +54,54 @@ class Reader:
         if self.refuses:
             raise Misconfigured("the slot cannot be dropped")
 
-    async def read(self, *records: Any, writes: bool = True) -> list[tuple[int, int, str]]:
-        """The deletes that follow: the offset of what they follow, their position, and their key."""
+    async def read(self, *records: Any, writes: int | None = None) -> list[tuple[int, int, str]]:
+        """The deletes that follow: the offset of what they follow, their position, and their key.
+
+        Args:
+            records: to read.
+            writes: parts of a sweep that are written and noted before the reader ends, which has another one that it
+                has not written; None: all.
+        """
         await self.events._keys.provide()
         await self.events.prepare(records)
-        deletions = []
+        deletions = list[tuple[int, int, str]]()
         for change_record in records:
             event = self._event(change_record)
-            if event.followed:
-                following = await self.events.following(change_record, event)
-                for name, deletes in following:
-                    positions = [delete.position for delete in deletes]
-                    assert positions == sorted(positions)
-                    for delete in deletes:
-                        partition_key = name, zlib.crc32(delete.key) % 4
-                        if delete.position > self._before.get(
-                            partition_key, -1
-                        ):  # else normalize takes it for a copy
-                            deletions.append((change_record.offset, delete.position, delete.key.decode()))
-                        if writes:
-                            self._highest[partition_key] = max(
-                                delete.position, self._highest.get(partition_key, -1)
-                            )
-                if not writes:
-                    break
-                await self.events.following_written()
+            if event.followed and not await self._sweep(change_record, event, deletions, writes):
+                break
             remembered = self.events.remember([event])
             if remembered is not None:
                 await remembered
         await self.events.close()
         return sorted(deletions)
+
+    async def _sweep(
+        self, change_record: Any, event: Any, deletions: list[tuple[int, int, str]], writes: int | None
+    ) -> bool:
+        """Whether all parts of a sweep were written."""
+        while following := await self.events.following(change_record, event):
+            assert len({name.split("/")[1] for name, _ in following}) == 1, (
+                "of more than one partition of keys"
+            )
+            for name, deletes in following:
+                positions = [delete.position for delete in deletes]
+                assert positions == sorted(positions)
+                for delete in deletes:
+                    partition_key = name, zlib.crc32(delete.key) % 4
+                    if delete.position > self._before.get(
+                        partition_key, -1
+                    ):  # else normalize takes it for a copy
+                        deletions.append((change_record.offset, delete.position, delete.key.decode()))
+                    if writes != 0:
+                        self.written.add(delete.position)
+                        self._highest[partition_key] = max(
+                            delete.position, self._highest.get(partition_key, -1)
+                        )
+            if writes == 0:
+                return False
+            await self.events.following_written()
+            writes = None if writes is None else writes - 1
+        return True
 
 
 def change(operation: str, number: int, offset: int, table: str = "flights") -> Any:
@@ -117,13 +139,69 @@ async def test_a_truncate_deletes_the_rows_of_its_table_that_there_are(source: D
     truncate = change("t", 0, 6)
     after = [change("c", 3, 7), change("t", 0, 8), change("t", 0, 9)]
     expected = [(6, 0, '{"id":"f1"}'), (6, 4, '{"id":"f3"}')]
-    assert await reader.read(*before, truncate, writes=False) == expected
+    first = await reader.read(*before, truncate, writes=0)
+    assert first
+    assert set(first) <= set(expected)
     reader.crash()  # before its deletes are written: they are made again, whatever is read again
-    assert await reader.read(truncate, writes=False) == expected
+    assert await reader.read(truncate, writes=0) == first
     reader.crash()
     assert await reader.read(*before[2:], truncate, *after) == [*expected, (8, 7, '{"id":"f3"}')]
     reader.crash()  # they are written, and the offset is not committed: none comes again
     assert await reader.read(*before[4:], truncate, *after) == []
+
+
+@pytest.mark.parametrize("read_again", [0, 15, 40])
+async def test_a_sweep_that_ends_between_its_parts_goes_on_with_those_that_were_not_written(
+    source: DebeziumSource, read_again: int
+) -> None:
+    reader = Reader(source)
+    changes = [change("c", number, number) for number in range(40)]
+    truncate = change("t", 0, 40)
+    await reader.read(*changes, truncate, writes=2)
+    assert 0 < len(reader.written) < 40
+    reader.crash()
+    repeated = await reader.read(*changes[40 - read_again :], truncate)
+    assert reader.written == set(range(40))
+    assert len(repeated) < 40, "a part that was written is not made again, or is a copy"
+    reader.crash()
+    assert await reader.read(change("c", 7, 41), change("t", 0, 42)) == [(42, 41, '{"id":"f7"}')]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [(None, b"[1,{}]"), (b"text", b"[1,{}]"), (b"a\0", None), (b"a\0", b"[1]"), (b"a\0", b'["1",{}]')],
+)
+def test_what_is_no_mark_is_told(key: bytes | None, value: bytes | None) -> None:
+    assert read_mark(b"a\0", b'[1,{"b":2}]') == ("a", 1, {"b": 2})
+    with pytest.raises(ValueError, match=r"its key|its value|Expecting value"):
+        read_mark(key, value)
+
+
+async def test_records_of_the_topic_of_keys_that_hifi_has_not_written_are_passed_over(
+    source: DebeziumSource,
+) -> None:
+    reader = Reader(source)
+    await reader.read(snapshot_notice("STARTED", 0), change("r", 1, 1))
+    topic = reader.events._keys.topic
+    producer = AIOKafkaProducer(bootstrap_servers=source.bootstrap)
+    await producer.start()
+    foreign_records = [
+        (b"columns of public.flights\0", None), (b"snapshot\0", b"x"), (b"snapshot\0", b'["1",{}]'),
+        (b"text", b"[1,{}]"), (b"public.flights\0", b"\xff"), (b"snapshot\0", b"[1]"),
+    ]  # fmt: skip
+    for partition in range(9):
+        for key, value in foreign_records:
+            name = key.replace(b"public.flights\0", b"public.flights\0%d" % partition, partition < 8)
+            await producer.send_and_wait(topic, value, name, partition=partition)
+    await producer.send_and_wait(topic, b"[0,[]]", b"public.flights\0{}", partition=0)
+    await producer.stop()
+    reader.crash()
+    assert await reader.read(change("c", 2, 2), change("t", 0, 3)) == [
+        (3, 1, '{"id":"f1"}'),
+        (3, 2, '{"id":"f2"}'),
+    ]
+    marks = await reader.events._keys.marks()
+    assert marks["snapshot"] == (0, {})
 
 
 async def test_rows_of_a_table_are_deleted_though_those_of_another_were_that_changed_later(

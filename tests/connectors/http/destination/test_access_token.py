@@ -64,3 +64,23 @@ async def test_no_request_waits_for_a_token_that_nobody_fetches_any_more(
     token = await first_token()
     await token.stop()
     assert not await asyncio.wait_for(token.renew(token.value), 10)
+
+
+async def test_an_error_of_whatever_kind_is_shown_and_another_token_is_fetched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    endpoint = TokenEndpoint(monkeypatch)
+    shown_errors: list[str] = []
+
+    def secret() -> str:
+        if not shown_errors:
+            raise TypeError("geheim")
+        return "secret"
+
+    token = AccessToken("p", OAUTH, secret, lambda: shown_errors.append(token.error))
+    async with asyncio.timeout(10):
+        while not token.value:
+            await asyncio.sleep(0)
+    assert shown_errors[0] == "no access token: TypeError"
+    assert (token.error, endpoint.asked) == ("", 1)
+    await token.stop()

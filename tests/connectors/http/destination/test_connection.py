@@ -143,8 +143,9 @@ async def test_a_time_out_runs_from_connecting_to_the_status_line_and_is_ambiguo
         assert time.monotonic() - began_s > 0.25
 
 
-async def test_a_name_without_an_address_is_said() -> None:
-    answer = await ask(ConnectionPool("no-such-host.invalid", 80, None, 1, NameResolver()))
+@pytest.mark.parametrize("name", ["no-such-host.invalid", "a..b", f"{'a' * 64}.invalid"])
+async def test_a_name_without_an_address_is_said(name: str) -> None:
+    answer = await ask(ConnectionPool(name, 80, None, 1, NameResolver()))
     assert isinstance(answer, NoResponse)
     assert (answer.reason, answer.ambiguous) == ("dns", False)
 

@@ -258,7 +258,8 @@ def test_events_that_differ_have_webhook_ids_of_their_own(
 
 
 @pytest.mark.parametrize(
-    "secret", ["whsec_%%%", "", "a", "whsk_", "whsk_%%%", "whsk_AAAA", "whsk_" + "AAAA" * 21 + "AA=="]
+    "secret",
+    ["whsec_%%%", "", "a", "whsk_", "whsk_%%%", "whsk_é%%%", "whsk_AAAA", "whsk_" + "AAAA" * 21 + "AA=="],
 )
 def test_a_signing_secret_that_is_none(secret: str) -> None:
     with pytest.raises(Misconfigured) as caught:

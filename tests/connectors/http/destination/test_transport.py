@@ -136,7 +136,9 @@ async def test_the_authority_of_a_destination_is_the_only_one_it_trusts(tmp_path
     authority, other_authority = Authority("ours"), Authority("other")
     async with destination(tls=server_context(tmp_path, authority)) as server:
         for ca, trusted in ((authority, True), (other_authority, False)):
-            async with sending(there_url(server.url), tls=write(tmp_path, ca=ca.pem)) as send:
+            async with sending(
+                there_url(server.url), tls=write(tmp_path, ca=f"# Prüfstelle\n{ca.pem}")
+            ) as send:
                 result = await send()
                 assert isinstance(result, Answer) if trusted else result.reason == "tls"
         async with sending(there_url(server.url)) as send:
@@ -169,8 +171,8 @@ async def test_a_client_certificate_is_sent_also_through_a_proxy_and_a_renewed_o
 
 @pytest.mark.parametrize(
     "texts",
-    [{"ca": "nonsense"}, {"certificate": "nonsense", "key": "nonsense"}],
-    ids=["authority", "certificate"],
+    [{"ca": "nonsense"}, {"ca": "é"}, {"certificate": "nonsense", "key": "nonsense"}],
+    ids=["authority", "not-ascii", "certificate"],
 )
 async def test_what_is_no_certificate_is_shown_and_not_quoted(tmp_path: Path, texts: dict[str, str]) -> None:
     health = Health("egest", "i")
@@ -178,6 +180,26 @@ async def test_what_is_no_certificate_is_shown_and_not_quoted(tmp_path: Path, te
         (warning,) = health.warnings.values()
         assert "`tls." in warning
         assert "nonsense" not in warning
+
+
+async def test_a_secret_of_any_bytes_stops_no_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PASSWORD", "\udcff")  # a byte that is no UTF-8
+    proxy = {"url": "http://127.0.0.1:1", "user": "u", "password": {"env": "PASSWORD"}}
+    health = Health("egest", "i")
+    async with sending("http://there.example/", health, proxy=proxy):
+        assert len(health.warnings) == 1
+
+
+async def test_an_error_in_the_credentials_is_shown_and_not_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise TypeError("geheim")
+
+    monkeypatch.setattr("hifi_http.destination.credentials.tls_context", fail)
+    health = Health("egest", "i")
+    async with sending("https://there.example/", health, tls={"ca": {"env": "PATH"}}):
+        (warning,) = health.warnings.values()
+        assert "TypeError" in warning
+        assert "geheim" not in warning
 
 
 # Access tokens
@@ -190,12 +212,20 @@ class TokenServer:
         self.status = 200
         self.life_s: Any = 3600
         self.text = ""
+        self.parts: list[str] = []
         self.requests: list[tuple[str, dict[str, str]]] = []
         self.url = ""
 
-    async def handle(self, request: web.Request) -> web.Response:
+    async def handle(self, request: web.Request) -> web.StreamResponse:
         form_fields = {name: str(value) for name, value in (await request.post()).items()}
         self.requests.append((request.headers["Authorization"], form_fields))
+        if self.parts:
+            answer = web.StreamResponse()
+            await answer.prepare(request)
+            for part in self.parts:
+                await answer.write(part.encode())
+                await asyncio.sleep(0.1)
+            return answer
         if self.text:
             return web.Response(text=self.text, status=self.status)
         grant = {"access_token": f"token-{len(self.requests)}", "expires_in": self.life_s}
@@ -247,6 +277,16 @@ async def test_one_token_serves_many_requests(oauth: Any) -> None:
     assert tokens.requests == [
         ("Basic ZWdlc3QlM0ExOmdlaGVpbQ==", {"grant_type": "client_credentials", "scope": "events"})
     ]
+
+
+async def test_an_answer_may_arrive_in_parts_and_a_short_life_asks_for_no_other_at_once(oauth: Any) -> None:
+    async with token_server() as tokens, destination() as server:
+        tokens.parts = ['{"access_token": "to', 'ken-1", "expires_in": 0.0001}']
+        async with sending(server.url, **oauth(tokens)) as send:
+            assert isinstance(await send(), Answer)
+            await asyncio.sleep(0.3)
+        assert bearers(server.requests) == ["Bearer token-1"]
+    assert len(tokens.requests) == 1
 
 
 async def test_a_token_is_replaced_before_it_expires(oauth: Any) -> None:
@@ -314,6 +354,9 @@ async def test_a_destination_that_refuses_slowly_gets_the_request_twice(
         (200, '{"access_token": ""}'),
         (200, '{"access_token": "a", "expires_in": -1}'),
         (200, '{"access_token": "a", "expires_in": "NaN"}'),
+        (200, '{"access_token": "a", "expires_in": 1' + "0" * 400 + "}"),
+        (200, "[" * 100_000),
+        (200, '{"access_token": "a", "padding": "' + "x" * 300_000 + '"}'),
         (200, '{"access_token": "a\\r\\nx: y"}'),
     ],
 )

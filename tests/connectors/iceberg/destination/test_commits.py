@@ -3,12 +3,14 @@
 import os
 import time
 import uuid
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
+from pyiceberg.expressions import EqualTo
 
 from hifi.pipe.model import SqlType
 from hifi.runtime.errors import Fenced
@@ -31,10 +33,11 @@ def commits(declared: LakeTable, log: str) -> TableCommits:
     return TableCommits(open_table(declared), log, uuid.uuid4().hex, 10)
 
 
-def file_with(declared: LakeTable, log: str, offsets: range) -> list[str]:
-    """A data file as Spark writes one, and its URL."""
+def file_with(declared: LakeTable, log: str, offsets: range, **columns: object) -> list[str]:
+    """A data file as Spark writes one, also with further columns, and its URL."""
     count = len(offsets)
     rows = {
+        **columns,
         "id": pa.array(offsets, pa.int32()),
         "hifi_accepted": pa.array([datetime.now(UTC)] * count, pa.timestamp("us", "UTC")),
         "hifi_seq": [f"{log}:{offset}" for offset in offsets],
@@ -69,6 +72,17 @@ def test_two_logs_commit_in_turns_and_each_keeps_its_progress(declared: LakeTabl
     assert sorted((row["hifi_log"], row["hifi_offset"]) for row in rows) == sorted(
         [*((BLUE, offset) for offset in range(30)), *((GREEN, offset) for offset in range(35))]
     )
+
+
+def test_a_text_whose_bound_cannot_be_cut_is_committed_with_all_of_it(declared: LakeTable) -> None:
+    named = replace(declared, columns={"id": SqlType.INT, "name": SqlType.STRING})
+    text = "a" * 15 + "\ud7ff" + "z" * 10
+    writer = commits(named, BLUE)
+    writer.append(file_with(named, BLUE, range(1), name=[text]), progress(1))
+    writer.replace(writer.data_files(), file_with(named, BLUE, range(1), name=[text]), progress(1))
+    assert writer.table.scan(row_filter=EqualTo(term="name", value=text)).to_arrow()["name"].to_pylist() == [
+        text
+    ]
 
 
 def test_a_new_owner_fences_the_old_one_of_its_log_alone(declared: LakeTable) -> None:

@@ -1,10 +1,14 @@
 """A catalog, its tokens and the files of its tables are reached at allowed addresses only, however names are bound."""
 
+import socket
+
 import pytest
 from pyiceberg.exceptions import ForbiddenError, RESTError
+from requests.exceptions import ReadTimeout
 from tests.support.bound_names import NAME, BoundName, counting_server
 
 from hifi.runtime.errors import Misconfigured
+from hifi_iceberg.destination import restricted_catalog
 from hifi_iceberg.destination.restricted_catalog import RestrictedRestCatalog, WarehouseFileIO
 
 
@@ -61,3 +65,15 @@ def test_each_connection_to_a_catalog_is_judged(monkeypatch: pytest.MonkeyPatch,
         with pytest.raises(RESTError, match="Not Found"):
             RestrictedRestCatalog("shop", url, "s3://b/w", tokens)
         assert server.requests[1:] == ["POST /tokens"]
+
+
+@pytest.mark.parametrize("has_tokens", [False, True])
+def test_a_server_that_never_answers_is_an_error(monkeypatch: pytest.MonkeyPatch, has_tokens: bool) -> None:
+    monkeypatch.setattr(restricted_catalog, "_WAIT_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent_server:
+        port = silent_server.getsockname()[1]
+        monkeypatch.setenv("HIFI_EGRESS_ALLOW", f"catalog=127.0.0.1:{port},token=127.0.0.1:{port}")
+        url = f"http://127.0.0.1:{port}"
+        tokens = {"oauth2-server-uri": f"{url}/tokens", "credential": "a:b"} if has_tokens else {}
+        with pytest.raises(ReadTimeout):
+            RestrictedRestCatalog("shop", url, "s3://b/w", tokens)

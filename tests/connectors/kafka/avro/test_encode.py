@@ -183,6 +183,13 @@ def test_records_that_stand_for_endless_values_without_bytes_are_refused() -> No
     assert read_schema(json.dumps(record("Last", a="B8")), with_bytes).names
 
 
+def test_named_types_that_contain_each_other_in_too_many_levels_are_refused() -> None:
+    chain = [record("R0", n="int"), *(record(f"R{level}", a=f"R{level - 1}") for level in range(1, 2000))]
+    with pytest.raises(InvalidSchema, match="too many levels"):
+        read_schema(json.dumps(record("Last", a="R1999")), [json.dumps(chain)])
+    assert read_schema(json.dumps(record("Last", a="R50")), [json.dumps(chain)]).names
+
+
 DECIMAL = logical_type("bytes", "decimal", precision=10, scale=2)
 DATE = logical_type("int", "date")
 MICROS, LOCAL_MICROS = (

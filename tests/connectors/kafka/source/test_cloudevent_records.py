@@ -117,6 +117,24 @@ def test_a_record_without_a_value_deletes_its_key(headers: Any) -> None:
     assert orjson.loads(read(record(None, headers)).data) == {"key": "k0", "deleted": True}
 
 
+@pytest.mark.parametrize(("attribute_bytes", "count"), [(900, 60), (900, 80)])
+def test_attributes_that_together_are_much_larger_than_a_value_make_a_dead_letter(
+    attribute_bytes: int, count: int
+) -> None:
+    attributes = [(f"ce_a{number}", b"x" * attribute_bytes) for number in range(count)]
+    event = read(record(b"{}", [*BINARY, *attributes]))
+    headers = dict(event.headers)
+    if count == 60:
+        assert REFUSED not in headers
+        assert headers["ce_a59"] == attributes[-1][1]
+    else:
+        refusal = parse_refusal(headers[REFUSED])
+        assert refusal.reason == "too-large"
+        assert "data and attributes" in refusal.detail
+        assert sum(len(name) + len(value) for name, value in event.headers) < 1000
+        assert event.data is None
+
+
 def test_a_binary_cloudevent_without_a_value_is_an_event_without_data() -> None:
     event = read(record(None, PLAIN_HEADERS))
     headers = dict(event.headers)

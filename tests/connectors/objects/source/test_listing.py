@@ -1,5 +1,6 @@
 """A key that no client can name holds no other object up: keys are listed as they are, page by page."""
 
+import itertools
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -12,11 +13,12 @@ import obstore
 import pytest
 from obstore.store import MemoryStore
 
-from hifi.runtime.errors import Retryable
+from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_objects.declaration import S3Settings
+from hifi_objects.source import listing
 from hifi_objects.source.bucket import ReadableBucket
-from hifi_objects.source.listing import read_page, signed_headers
-from hifi_objects.source.version import ObjectGone, ObjectVersion
+from hifi_objects.source.listing import list_bucket, read_page, signed_headers
+from hifi_objects.source.version import ObjectGone, ObjectUnreadable, ObjectVersion
 
 KEYS = [
     "in/a.csv", "in//b.csv", "in/folder/", "in/folder", "in/c//", "in/../d.csv", "in/./e.csv", "in/f g+h&ü%2f.csv",
@@ -128,6 +130,41 @@ async def test_a_version_is_the_same_when_it_is_opened(settings: S3Settings) -> 
 def test_an_answer_that_is_no_listing_is_no_empty_bucket(content: bytes) -> None:
     with pytest.raises((ValueError, SyntaxError)):
         read_page(content)
+
+
+async def test_an_object_with_more_bytes_than_were_listed_is_not_copied_on(settings: S3Settings) -> None:
+    store = ReadableBucket(settings, "shop", None)
+    version = next(version for version in await store.listed() if version.path == "a.csv")
+    with pytest.raises(ObjectUnreadable, match="more than the 3 bytes"):
+        async with store.opened(version._replace(size=3)):
+            pass
+
+
+@pytest.mark.parametrize("tokens", [["3", "3"], ["3", "6", "3"]])
+async def test_a_listing_that_begins_again_is_no_bucket_and_is_tried_again(
+    settings: S3Settings, monkeypatch: pytest.MonkeyPatch, tokens: list[str]
+) -> None:
+    remaining_tokens = iter(tokens)
+    monkeypatch.setattr(listing, "read_page", lambda _: listing._Page([], next(remaining_tokens)))
+    with pytest.raises(Retryable, match=r"no end .*again"):
+        await list_bucket(settings, "shop")
+
+
+async def test_a_listing_has_at_most_as_many_pages_and_objects_as_fit_into_memory(
+    settings: S3Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = itertools.count()
+    objects = [listing.ListedObject("in/a", datetime(2026, 1, 1, tzinfo=UTC), "", 1)] * 5
+    monkeypatch.setattr(listing, "_MOST_OBJECTS", 12)
+    monkeypatch.setattr(listing, "_MOST_PAGES", 4)
+    monkeypatch.setattr(listing, "read_page", lambda _: listing._Page(objects, str(next(numbers))))
+    with pytest.raises(
+        Misconfigured, match="more than 12 objects below the prefix in: name a longer `prefix`"
+    ):
+        await list_bucket(settings, "shop")
+    objects.clear()
+    with pytest.raises(Retryable, match=r"no end .*more than 4 pages"):
+        await list_bucket(settings, "shop")
 
 
 async def test_a_server_that_does_not_answer_can_be_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:

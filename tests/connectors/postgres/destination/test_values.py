@@ -1,5 +1,6 @@
 """JSON values as texts for columns. What PostgreSQL makes of them: test_postgres_values.py."""
 
+import contextlib
 from datetime import UTC, date, datetime, time, tzinfo
 from decimal import Decimal
 from typing import Any
@@ -12,7 +13,7 @@ from hifi.runtime import exact_json
 from hifi.runtime.floating_point import nearest
 from hifi_postgres.destination.arrays import array_text
 from hifi_postgres.destination.column_type import ColumnType
-from hifi_postgres.destination.values import Unfit, column_text
+from hifi_postgres.destination.values import Unfit, column_text, key_form
 
 CATEGORIES = {"text": "S", "varchar": "S", "bool": "B", "date": "D", "timestamptz": "D", "jsonb": "U", "json": "U"} | {
     "time": "D", "timetz": "D", "timestamp": "D", "daterange": "R", "tsrange": "R",
@@ -25,6 +26,23 @@ def column(name: str) -> ColumnType:
     if element != name:
         return ColumnType(name, name, "_" + element, "A", element, CATEGORIES[element])
     return ColumnType(name, name, name, CATEGORIES[name])
+
+
+@pytest.mark.parametrize(
+    "text", ["{2026-01-01}", "[0:0]={2026-01-01}", " [-1:0][+1:1] = {{2026-01-01},{2026-01-02}}"]
+)
+def test_an_array_may_be_a_text_with_its_dimensions(text: str) -> None:
+    assert column_text(text, column("date[]")) == text
+    for other_text in (text.replace("2026-01-01", "today"), f"{{}}{text.partition('{')[0]}x={{2026-01-01}}"):
+        with pytest.raises(Unfit):
+            column_text(other_text, column("date[]"))
+
+
+@pytest.mark.parametrize("text", ["1" * 200_000 + "x", "1." * 100_000, "[1]" * 60_000, " " * 200_000])
+@pytest.mark.parametrize("name", ["float8", "int8", "numeric", "date[]", "float8[]"])
+def test_no_text_takes_long(text: str, name: str) -> None:
+    with contextlib.suppress(Unfit):
+        key_form(column_text(text, column(name)), column(name))
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hifi_postgres.source.positions import ZERO, positions, rfc3339, time_us
+from hifi.runtime.errors import Misconfigured
+from hifi_postgres.source.positions import ZERO, positioned, positions, rfc3339, time_us
+
+LARGEST = 2**63 - 1
 
 
 @given(st.lists(st.integers(-(2**63), 2**62)), st.integers(-1, 2**63))
@@ -21,6 +24,26 @@ def test_the_position_of_a_unique_integer_is_its_value(values: set[int]) -> None
     assert list(positions(texts[1:], all_positions[0])) == all_positions[1:], (
         "it does not matter where reading begins"
     )
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([1, LARGEST], [ZERO + 1, 2**64 - 1]),
+        ([1, LARGEST, LARGEST], [ZERO + 1, 2**64 - 1]),
+        ([LARGEST - 1, LARGEST - 1, LARGEST - 1], [2**64 - 2, 2**64 - 1]),
+    ],
+)
+def test_a_row_whose_position_would_need_more_than_64_bits_is_told_and_those_before_it_have_theirs(
+    values: list[int], expected: list[int]
+) -> None:
+    texts = [str(value) for value in values]
+    count = positioned(texts, -1)
+    assert list(positions(texts[:count], -1)) == expected
+    if count < len(texts):
+        assert positioned(texts[count:], expected[-1]) == 0
+        with pytest.raises(Misconfigured, match=f"{values[-1]} in `column`"):
+            list(positions(texts[count:], expected[-1]))
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,12 @@ import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from hifi.delivery.dead_letters.letter import DeadLetter, DeadLetterFilter, parse_id
-from hifi.delivery.dead_letters.reader import letter, letters
+from hifi.delivery.dead_letters.reader import letter, letters, replay_offsets
 from hifi.delivery.dead_letters.record import dead_letter
 from hifi.delivery.dead_letters.replay import replay, replayed, target
 from hifi.kafka.admin import create_topics
-from hifi.kafka.producer import Producer
-from hifi.kafka.topics import Tier, Topics
+from hifi.kafka.producer import Producer, is_sendable
+from hifi.kafka.topics import MAX_RECORD_BYTES, Tier, Topics
 from hifi.pipe.model import Pipe
 from hifi.pipe.revision import PipeRevision
 from hifi.record.fields import fields, packed
@@ -27,6 +27,7 @@ from hifi.record.headers import (
     DESTINATION,
     DETAIL,
     IN,
+    LEFT_OUT,
     MINUTE,
     PASS,
     PIPE,
@@ -146,6 +147,56 @@ async def stream(kafka: str) -> AsyncIterator[DeadLetterStream]:
     await letter_stream.producer.start()
     yield letter_stream
     await letter_stream.producer.stop()
+
+
+@pytest.mark.parametrize("name", ["hifi", "hifi_hop", "ce_id", "x"])
+def test_a_record_with_a_header_without_a_value_becomes_a_dead_letter_without_it(name: str) -> None:
+    """Kafka allows such headers; a letter that cannot be written would stop the partition."""
+    headers = [*packed(IDENTITY_FIELDS | {IN: b"1", "ce_id": b"0"}), ("x", b"y")]
+    nulled = [(header, None if header == name else value) for header, value in headers]
+    record = dead_letter(b"k", b"{}", nulled, "normalize", Rejected("not-an-event", "it is so"), 5)
+    assert (record.key, record.value) == (b"k", b"{}")
+    written = dict(record.headers)
+    assert all(value is not None for value in written.values())
+    assert (written[REASON], written[DETAIL]) == (b"not-an-event", b"it is so")
+    assert {"hifi", "ce_id", "x"} - {name} <= written.keys()
+    assert name not in written or name == "hifi_hop"
+
+
+@pytest.mark.parametrize("service", ["normalize", "egest"])
+@pytest.mark.parametrize(("large", "left_out"), [("value", b"data"), ("key", b"all"), ("header", b"all")])
+def test_a_dead_letter_that_would_be_too_large_says_where_its_event_is(
+    service: str, large: str, left_out: bytes
+) -> None:
+    size = MAX_RECORD_BYTES - 66_000
+    parts = {name: b"x" * (size if large == name else 1) for name in ("key", "value", "header")}
+    values = IDENTITY_FIELDS | {IN: b"1"} | ({} if service == "normalize" else {RAW: b"7"})
+    headers = [*packed(values), ("x", parts["header"])]
+    rejection, raw = Rejected("schema", "ü" * 600, "/a"), 7 if service == "normalize" else None
+    record = dead_letter(parts["key"], parts["value"], headers, service, rejection, 5, raw)
+    assert is_sendable(record)
+    assert record.value is None
+    letter = DeadLetter(3, 0, 0, record.key, record.value, record.headers)
+    assert letter.text(LEFT_OUT).encode() == left_out
+    assert letter.text(REASON) == "schema"
+    assert "offset 7 of the topic raw, same partition" in letter.text(DETAIL)
+    assert len(dict(record.headers)[DETAIL]) <= 1000
+    assert letter.withheld is (service == "normalize")
+    current = PipeRevision(FLIGHTS, offset=1, number=1)
+    if service == "normalize" and left_out == b"data":
+        assert target(Topics("s"), letter, current) == "s.raw"
+        assert LEFT_OUT not in fields(replayed(letter, current, 5).headers)
+    else:
+        with pytest.raises(Rejected, match="not-replayable"):
+            target(Topics("s"), letter, current)
+
+
+def test_a_dead_letter_that_fits_keeps_its_data() -> None:
+    record = dead_letter(
+        b"k", b"x" * (MAX_RECORD_BYTES - 70_000), [], "normalize", Rejected("schema", "it"), 5, 7
+    )
+    assert record.value is not None
+    assert LEFT_OUT not in dict(record.headers)
 
 
 async def test_each_filter_finds_what_it_names(stream: DeadLetterStream) -> None:
@@ -403,3 +454,10 @@ def test_a_node_without_an_input_is_not_replayable(service: str) -> None:
     stored_letter = DeadLetter(0, 0, 0, b"k", b"", headers)
     with pytest.raises(Rejected):
         target(Topics("s"), stored_letter, PipeRevision(FLIGHTS, offset=1, number=1))
+
+
+@pytest.mark.parametrize("value", [None, b"", b"5", b"{}", b'{"offsets":5}', b'{"offsets":["x"]}', b"\xff"])
+def test_what_is_no_replay_is_refused(value: bytes | None) -> None:
+    assert replay_offsets(b'{"offsets":[3,5],"by":"ann"}') == [3, 5]
+    with pytest.raises(ValueError, match=r".+"):
+        replay_offsets(value)

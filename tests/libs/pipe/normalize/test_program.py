@@ -477,6 +477,8 @@ def test_unusable_rules_break_the_pipe() -> None:
         {"schema": {"type": "no-such-type"}},
         {"schema": {"$ref": "http://127.0.0.1:9/schema.json"}},
         {"fields": {"t": {"time": {"zone": "Mars/Olympus"}}}},
+        {"fields": {"t": {"time": {"format": "%Y %Y"}}}},
+        {"fields": {"t": {"time": {"format": "%c%Y"}}}},
         {"mask": {"a": {"hash": {"env": "NO_SUCH_VARIABLE_HERE"}}}},
     ):
         with pytest.raises(Misconfigured):

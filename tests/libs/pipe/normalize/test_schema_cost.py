@@ -137,3 +137,20 @@ def test_long_chains_of_references_and_large_schemas_are_no_trouble() -> None:
         definitions[f"a{number}"] = {"properties": places}
     validate = validator({"$defs": definitions, "oneOf": [{"$ref": "#/$defs/a0"}, False]})
     validate(json.dumps({"p0": {"p1": {"p2": {}}}}).encode())
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"const": {"$id": "http://[#a"}},
+        {"$id": "https://x.example/s", "examples": [{"$id": "http://["}]},
+        {
+            "$id": "https://x.example/s",
+            "examples": [{"$ref": "http://["}, {"$ref": "#/examples/" + "1" * 5000}],
+        },
+    ],
+)
+def test_a_value_that_looks_like_an_identifier_or_a_reference_but_is_no_url_is_a_value(
+    schema: dict[str, Any],
+) -> None:
+    validator(schema)

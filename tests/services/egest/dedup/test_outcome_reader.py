@@ -1,8 +1,13 @@
 """Which outcomes of the last owner count for records that are read again."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import AsyncMock
 
-from aiokafka import ConsumerRecord
+import pytest
+from aiokafka import ConsumerRecord, TopicPartition
 
 from hifi.kafka.topics import Topics
 from hifi.record.fields import packed
@@ -29,3 +34,22 @@ async def test_receipts_of_a_topic_that_was_made_again_end_no_delivery_of_the_ne
     reader._add_outcome([request], receipt(1, FIRST_MS - SKEW_MS))
     reader._add_outcome([request], receipt(2, FIRST_MS))
     assert [request.outcomes.index.has(offset, b"shop") for offset in range(3)] == [False, True, True]
+
+
+async def test_an_outcome_that_cannot_be_read_keeps_no_other_from_being_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reader = OutcomeReader("nowhere:1", "test", TOPICS)
+    answer: asyncio.Future[RecordedOutcomes] = asyncio.get_running_loop().create_future()
+    request = _ReadRequest(b"enriched", 0, 0, FIRST_MS, {}, RecordedOutcomes(), answer)
+    unreadable: Any = receipt(0, FIRST_MS)
+    unreadable.headers = None
+
+    async def ranges(*_: object) -> AsyncIterator[list[ConsumerRecord]]:
+        yield [unreadable, receipt(1, FIRST_MS)]
+
+    reader._consumer = SimpleNamespace(unsubscribe=lambda: None)
+    monkeypatch.setattr("hifi_egest.dedup.outcome_reader.read_ranges", ranges)
+    monkeypatch.setattr(reader, "_start_offsets", AsyncMock(return_value={TopicPartition("t", 0): 0}))
+    await reader._read_records([request], {TopicPartition("t", 0): 2})
+    assert request.outcomes.index.has(1, b"shop")

@@ -120,3 +120,33 @@ def test_a_record_without_a_field_of_hifi_is_invalid(missing_field: str) -> None
     delivery = parsed(ENRICHED, drop=missing_field)
     assert isinstance(delivery, InvalidRecord)
     assert delivery.error.reason == "not-an-event"
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        (DESTINATION, b"\xff"),
+        (PASS, b"-6"),
+        (ATTEMPT, b"x"),
+        (STARTED, b"9" * 400),
+        (AMBIGUOUS, b""),
+        (TIME_HEADER, None),
+    ],
+)
+def test_a_retry_with_a_field_that_egest_does_not_write_is_invalid(field: str, value: Any) -> None:
+    delivery = parsed(RETRY_OUT, (DESTINATION, b"a"), (field, value))
+    assert isinstance(delivery, InvalidRecord)
+    assert field in str(delivery.error)
+
+
+def test_an_event_with_a_header_without_a_value_is_invalid() -> None:
+    header: Any = ("ce_x", None)
+    assert isinstance(parsed(ENRICHED, header), InvalidRecord)
+
+
+@pytest.mark.parametrize(
+    "log", [b"5s:" + b"9" * 19, b"5s:" + b"9" * 5000, b"s" * 65 + b":1", b"5s:-1", "5s:²".encode()]
+)
+def test_a_log_that_fits_into_no_commit_counts_as_none(log: bytes) -> None:
+    delivery = parsed(RETRY_OUT, (DESTINATION, b"a"), (RETRY, log), (DUE, b"9" * 5000))
+    assert (delivery.log, delivery.log_offset, delivery.due_us) == (None, 0, 0)

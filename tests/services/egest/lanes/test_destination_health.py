@@ -86,6 +86,52 @@ def test_a_refused_batch_is_sent_again_as_two_halves() -> None:
     assert decision.conclusions == []
 
 
+def deliver(destination_health: DestinationHealth, batch: OutboundRequest, at_fault: Delivery) -> Any:
+    """The conclusions after a destination that never accepts a batch with one of its deliveries."""
+    conclusions: list[Any] = []
+    waiting = [batch]
+    while waiting:
+        outbound_request = waiting.pop()
+        outbound_request.count_attempt(0.0, now_us())
+        if at_fault in outbound_request.deliveries:
+            result = NoResponse("unavailable", "words", ambiguous=False)
+            decision = destination_health.failed(outbound_request, result, Attempt(1), 1.0)
+            conclusions += decision.conclusions
+            if decision.resend is not None:
+                waiting.append(decision.resend)
+                continue
+        else:
+            destination_health.succeeded(Permit.NORMAL, 1.0)
+        if outbound_request.followed_by is not None:
+            waiting.append(outbound_request.followed_by)
+    return conclusions
+
+
+@pytest.mark.parametrize("at_fault", [0, 42, 99])
+def test_an_event_that_always_fails_takes_no_other_with_it_after_its_first_pass(at_fault: int) -> None:
+    destination_health = health(batch={"size": 100}, breaker={"failures": 2})
+    batch = request(100)
+    for delivery in batch.deliveries:
+        delivery.passes = 1
+    (conclusion,) = deliver(destination_health, batch, batch.deliveries[at_fault])
+    assert conclusion.delivery is batch.deliveries[at_fault]
+    assert isinstance(conclusion.outcome, RetryLater)
+    assert {delivery.attempts for delivery in batch.deliveries} == {2}
+    assert destination_health.breaker.state is BreakerState.CLOSED
+
+
+def test_a_batch_that_fails_as_a_probe_is_handed_over_whole() -> None:
+    destination_health = health(batch={"size": 10}, breaker={"failures": 1})
+    fails(destination_health, Answer(500))
+    assert destination_health.breaker.permit(100.0) is Permit.PROBE
+    probe = request(5, Permit.PROBE)
+    for delivery in probe.deliveries:
+        delivery.passes = 1
+    decision = destination_health.failed(probe, Answer(500), Attempt(1, 500, 2), 100.0)
+    assert kinds(decision.conclusions) == [RetryLater] * 5
+    assert destination_health.breaker.state is BreakerState.OPEN
+
+
 def test_a_refusal_is_concluded_once_it_is_clear_who_is_at_fault() -> None:
     destination_health = health(breaker={"failures": 3})
     assert fails(destination_health, Answer(404)).conclusions == []

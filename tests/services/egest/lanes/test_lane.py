@@ -19,13 +19,13 @@ from hifi.record.identity import seq_text
 from hifi.runtime import metrics
 from hifi.runtime.clock import monotonic_s
 from hifi.runtime.health import Health
-from hifi_egest.delivery.delivery import Delivery, EventRecord, SourcePartition
+from hifi_egest.delivery.delivery import Delivery, EarlierAttempts, EventRecord, SourcePartition
 from hifi_egest.delivery.lease import PartitionLease
 from hifi_egest.delivery.memory_bounds import InFlightBudget
 from hifi_egest.lanes.lane import Lane
 from hifi_egest.lanes.resources import LaneResources
 from hifi_egest.policy.breaker import BreakerState
-from hifi_egest.policy.outcome import DELIVERED, Outcome, RetryLater
+from hifi_egest.policy.outcome import DELIVERED, FAILED, Outcome, RetryLater
 from hifi_egest.settings import EgestSettings
 from hifi_http.destination.credentials import Credentials
 
@@ -276,3 +276,35 @@ async def test_what_comes_while_a_probe_is_under_way_waits_for_its_result(
     reasons = [outcome.reason for outcome in recorder.outcomes if isinstance(outcome, RetryLater)]
     waited = [] if status == 200 else [f"status-{status}", *5 * ["breaker-open"]]
     assert reasons == ["status-500", *waited]
+
+
+async def test_a_delivery_without_an_outcome_keeps_those_behind_it_from_none(
+    recorder: FakeRecorder,
+) -> None:
+    http_lane = lane("http://127.0.0.1:1", recorder)
+    unlike = event_record(0)
+    unlike.earlier = EarlierAttempts(started_us=10**400)
+    for event in (unlike, event_record(1), event_record(2)):
+        assert http_lane.offer(event, b"d")
+    http_lane.hold(pipe_held=True)
+    assert recorder.outcomes[0] == FAILED
+    assert [type(outcome) for outcome in recorder.outcomes[1:]] == [RetryLater] * 2
+
+
+async def test_an_outcome_that_cannot_be_recorded_keeps_those_behind_it_from_none(
+    recorder: FakeRecorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    http_lane = lane("http://127.0.0.1:1", recorder)
+    for offset in range(3):
+        assert http_lane.offer(event_record(offset), b"d")
+    record = recorder.record
+
+    def fails_first(deliveries: Sequence[Delivery], *arguments: Any) -> None:
+        if not deliveries[0].event.record.offset:
+            raise ValueError("no record")
+        record(deliveries, *arguments)
+
+    monkeypatch.setattr(recorder, "record", fails_first)
+    with pytest.raises(ValueError, match="no record"):
+        http_lane.hold(pipe_held=True)
+    assert len(recorder.outcomes) == 2

@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ from tests.support.egest.egest_stream import until
 
 from hifi.delivery.attempt import Attempt
 from hifi.kafka.consumer import AssignedPartition
-from hifi.kafka.topics import Topics
+from hifi.kafka.topics import MAX_RECORD_BYTES, Topics
 from hifi.record.fields import fields, packed
 from hifi.record.headers import (
     ACCEPTED,
@@ -41,12 +43,13 @@ from hifi.record.headers import (
 from hifi.record.identity import seq_text
 from hifi.record.receipt import RECEIPT_FIELDS
 from hifi.record.record import Record
+from hifi.runtime.errors import Rejected
 from hifi.runtime.release import VERSION
 from hifi_egest.delivery.delivery import Delivery, EarlierAttempts, EventRecord, SourcePartition
 from hifi_egest.delivery.lease import PartitionLease
 from hifi_egest.delivery.memory_bounds import InFlightBudget
 from hifi_egest.delivery.parsing import parse
-from hifi_egest.outcomes.recorder import OutcomeRecorder
+from hifi_egest.outcomes.recorder import Outbox, OutcomeRecorder
 from hifi_egest.policy.outcome import DELIVERED, DeadLettered, Filtered, RetryLater
 
 TOPICS = Topics("s")
@@ -255,3 +258,54 @@ async def test_what_waits_for_the_lease_is_left_once_its_partition_is_anothers(o
     heart.last_heartbeat_monotonic_s = float("inf")
     await until(lambda: outbox.waiting, 5)
     assert [partition for _, partition, *_ in outbox.waiting] == [4]
+
+
+def test_a_retry_that_no_topic_can_hold_is_a_dead_letter_without_the_data(
+    recorder: OutcomeRecorder, outbox: FakeOutbox, delivery: Delivery
+) -> None:
+    delivery.event.record.value = b" " * (MAX_RECORD_BYTES - 64 * 1024 - 200)
+    recorder.record([delivery], RetryLater(TOPICS.tiers[0], "timeout", "no answer " * 50))
+    topic, letter = outbox.acknowledge()
+    assert topic == TOPICS.dead_letter
+    assert (fields(letter.headers)["hifi_reason"], letter.value) == (b"too-large", None)
+    assert fields(outbox.acknowledge()[1].headers)[OUTCOME] == b"dead-letter"
+    assert finished(delivery)
+
+
+class SizedProducer:
+    """Acknowledges what it can hold, and what it wrote."""
+
+    def __init__(self) -> None:
+        self.values: list[bytes | None] = []
+
+    def send(self, _: str, __: int, records: Sequence[Record]) -> Any:
+        if any(record.value == b"large" for record in records):
+            raise Rejected("too-large", "a large record")
+        self.values += [record.value for record in records]
+        acknowledged = asyncio.get_running_loop().create_future()
+        acknowledged.set_result(None)
+        return SimpleNamespace(acknowledged=acknowledged)
+
+    async def send_and_wait(self, topic: str, partition: int, records: Sequence[Record]) -> None:
+        await self.send(topic, partition, records).acknowledged
+
+
+@pytest.mark.parametrize("values", [(b"1", b"large", b"2"), (b"1", b"2")])
+async def test_neither_a_record_that_is_refused_nor_a_call_that_fails_keeps_others_from_being_acknowledged(
+    values: Sequence[bytes],
+) -> None:
+    producer = SizedProducer()
+    outbox = Outbox(producer)  # type: ignore[arg-type]
+    called: list[bytes] = []
+
+    def acknowledged(value: bytes) -> None:
+        called.append(value)
+        if value == b"1":
+            raise ValueError
+
+    for value in values:
+        outbox.send("t", 0, [Record(b"k", value, [])], partial(acknowledged, value))
+    await until(lambda: len(called) == len(values), 5)
+    assert called == list(values)
+    assert producer.values == [b"1", b"2"]
+    assert not outbox.failed.done()

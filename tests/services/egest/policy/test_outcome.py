@@ -73,6 +73,30 @@ def test_a_refused_batch_is_halved_down_to_the_single_event(status: int) -> None
     assert isinstance(after(status, batch=1), DeadLettered)
 
 
+@pytest.mark.parametrize(
+    ("result", "is_split"),
+    [
+        (Answer(500), True),
+        (NoResponse("timeout", "words", ambiguous=True), True),
+        (NoResponse("missing table t", "words", ambiguous=False), True),
+        (NoResponse("connect", "words", ambiguous=False), False),
+        (Answer(503), False),
+        (Answer(429), False),
+    ],
+)
+def test_a_batch_that_fails_again_is_halved_if_one_event_may_be_at_fault(
+    result: Answer | NoResponse, is_split: bool
+) -> None:
+    def step(attempts: int, passes: int, batch: int) -> NextStep:
+        counts = AttemptCounts(attempts, 9, 0.0, 9.0, passes)
+        return decide(result, RetryPolicy(), counts, DEFAULT_TIERS, jitter=0.5, batch=batch)
+
+    assert isinstance(step(9, 0, 2), RetryLater)
+    assert isinstance(step(9, 1, 1), RetryLater)
+    assert isinstance(step(9, 1, 2), SplitBatch if is_split else RetryLater)
+    assert isinstance(step(20, 1, 2), SplitBatch if is_split else DeadLettered)
+
+
 def test_a_destination_changes_which_statuses_are_tried_again() -> None:
     policy = RetryPolicy(also=[409, 404], never=[500, 401])
     assert isinstance(after(409, policy), RetryLocally)

@@ -15,6 +15,7 @@ from hifi.pipe.revision import PipeRevision
 from hifi.runtime.health import Health
 from hifi.spark import lookup_reader
 from hifi_enrich.lookup.tables import LookupTables
+from hifi_enrich.settings import EnrichSettings
 
 CSV = 'code,name\nAA,"American, Inc."\nUA,\n'
 
@@ -242,3 +243,37 @@ async def test_a_declared_bound_lets_a_table_shrink(tmp_path: Path) -> None:
     await until(lambda: next(iter(watched_lookup.tables.current().values())).rows == {})
     assert watched_lookup.health.warnings == {"lookup p/a": "it has no rows"}
     await watched_lookup.tables.stop()
+
+
+async def test_tables_that_need_more_than_their_share_of_sparks_heap_together_are_not_used(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "a.csv").write_text("code,name\n" + "".join(f"{number},n\n" for number in range(1_000)))
+    (tmp_path / "b.csv").write_text("code,name\n" + "".join(f"{number},m\n" for number in range(1_000)))
+    revisions = {
+        name: PipeRevision(
+            make_pipe(
+                name,
+                fields={"carrier": "string"},
+                lookups={name: lookup(tmp_path / f"{name}.csv").model_dump(exclude_defaults=True)},
+            ),
+            0,
+        )
+        for name in ("a", "b")
+    }
+    tables = LookupTables(tmp_path, Health("enrich", "e-1"), most_heap_bytes=300_000)
+    assert await tables.load([revisions["a"]]) == {}
+    reasons = await tables.load(revisions.values())
+    assert list(reasons) == ["b"]
+    assert "the lookup b cannot be read: its 1,000 rows need 0.2 MiB of Spark's heap" in reasons["b"]
+    assert "HIFI_ENRICH_DRIVER_MEMORY" in reasons["b"]
+    tables.retain(set())
+    async with asyncio.timeout(10):
+        while await tables.load([revisions["b"]]):
+            await asyncio.sleep(0.01)
+    await tables.stop()
+
+
+@pytest.mark.parametrize(("text", "size"), [("768m", 768 * 2**20), ("2g", 2 * 2**30)])
+def test_the_heap_of_the_driver_is_read_from_its_setting(text: str, size: int) -> None:
+    assert EnrichSettings(enrich_driver_memory=text).driver_heap_bytes == size

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 from tests.support.enrich.spark_bench import SparkBench, make_headers, make_pipe
 
+from hifi.pipe.model import QueryTrigger
+from hifi.pipe.pipes_end import PipesEnd
 from hifi.spark.row_query import Steps
 from hifi_enrich.plan.compiler import PipeCompiler
 
@@ -182,3 +184,84 @@ def test_events_of_a_revision_that_cannot_be_read_are_dead_letters_and_other_rev
     ]
     assert output_records[1].detail == "the pipe is held: why 2"
     assert output_records[3].detail == "the pipe is held: no 'slo.newkey'"
+
+
+UNCOMPILABLE: dict[str, tuple[str, str]] = {
+    "precision": ("cast(s as decimal(40,2))", "exceeds max precision"),
+    "digits": ("1" * 39, "exceeds max precision"),
+    "type": ("cast(s as decimal(99999999999,2))", "99999999999"),
+    "exponent": ("1E600000000BD", "exponent of more than 3 digits"),
+    "chain": ("||".join(["s"] * 900), "more than 200 levels"),
+    "calls": ("replace(" * 300 + "s" + ",'a','b')" * 300, "more than 200 levels"),
+    "parentheses": ("(" * 50_000 + "s" + ")" * 50_000, "more than 200 levels"),
+    "case": ("case when s = 'a' then " * 40 + "1" + " end" * 40, "CASE inside CASE"),
+    "types": ("cast(null as " + "array<" * 900 + "int" + ">" * 900 + ")", "more than 200 levels"),
+    "filter": ("f(" * 40 + "1" + ") filter (where true)" * 40, "need several events"),
+}
+
+
+def test_what_spark_cannot_parse_breaks_its_own_pipe_only(bench: SparkBench) -> None:
+    pipes = [
+        make_pipe(name, fields={"s": "string"}, derive={"x": text})
+        for name, (text, _) in UNCOMPILABLE.items()
+    ]
+    plan = bench.plan([*pipes, make_pipe("good")], compiler=PipeCompiler(bench.catalyst))
+    *bad_records, good_record = bench.run(
+        plan, [(b"k", b"{}", 0, make_headers(name)) for name in [*UNCOMPILABLE, "good"]]
+    )
+    for (name, (_, expected)), record in zip(UNCOMPILABLE.items(), bad_records, strict=True):
+        assert record.reason == "pipe-broken", name
+        assert expected in record.detail, name
+    assert good_record.reason is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "concat('1e12345', s, 'a1e99999', `s`) -- 1E600000000BD",
+        "||".join(["s"] * 190),
+        "concat(" + ",".join(["case when s = 'a' then 1 end"] * 30) + ")",
+        " or ".join(f"s = '{number}'" for number in range(500)),
+    ],
+)
+def test_long_texts_that_are_not_deep_are_compiled(bench: SparkBench, text: str) -> None:
+    plan = bench.plan([make_pipe(fields={"s": "string"}, derive={"x": text})])
+    [record] = bench.run(plan, [(b"k", b'{"s":"a"}', 0, make_headers())])
+    assert record.value is not None
+
+
+def test_any_error_of_one_pipe_breaks_that_pipe_only(
+    bench: SparkBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parse = bench.catalyst.parse
+
+    def failing_parse(text: str) -> Any:
+        if text == "1.5":
+            raise KeyError(text)
+        return parse(text)
+
+    monkeypatch.setattr(bench.catalyst, "parse", failing_parse)
+    pipes = [make_pipe("bad", derive={"x": "1.5"}), make_pipe("good", derive={"x": "2"})]
+    plan = bench.plan(pipes, compiler=PipeCompiler(bench.catalyst))
+    bad_record, good_record = bench.run(
+        plan, [(b"k", b"{}", 0, make_headers(name)) for name in ("bad", "good")]
+    )
+    assert bad_record.reason == "pipe-broken"
+    assert "it cannot be compiled: KeyError" in bad_record.detail
+    assert good_record.value == b'{"x":2}'
+
+
+@pytest.mark.parametrize("trigger", ["micro-batch", "real-time"])
+def test_an_event_of_a_revision_that_was_never_published_is_a_dead_letter_and_others_go_on(
+    bench: SparkBench, trigger: QueryTrigger
+) -> None:
+    bench.evaluate_as(trigger)
+    plan = bench.plan([make_pipe()], offset=3)
+    plan.pipes_end = PipesEnd(4, 2_000)
+    records = [(b"k", b"{}", 0, make_headers("p", offset)) for offset in (4, 3)]
+    unpublished, current = bench.run(plan, records, appended_ms=1_999)
+    assert unpublished.reason == "pipe-unreadable"
+    assert "the revision at offset 4 of the topic pipes, which ends at 4" in unpublished.detail
+    assert current.reason is None
+    with pytest.raises(Exception, match="hifi-newer-pipe-revision=4"):
+        bench.run(plan, records, appended_ms=2_000)

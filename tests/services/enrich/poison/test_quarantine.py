@@ -13,11 +13,15 @@ from aiokafka.admin import RecordsToDelete
 from hifi.kafka.admin import create_topic
 from hifi.kafka.clients import started_admin
 from hifi.kafka.group_offsets import StartOffsets
-from hifi.kafka.producer import Producer
-from hifi.kafka.topics import Topics
+from hifi.kafka.producer import Producer, is_sendable
+from hifi.kafka.topics import MAX_RECORD_BYTES, Topics
+from hifi.record.fields import fields
+from hifi.record.headers import DETAIL
 from hifi.record.record import Record
 from hifi.runtime.errors import Retryable
 from hifi.spark.spark_session import SparkExited
+from hifi_enrich.plan.dataframe import NEWER_REVISION, newer_offset
+from hifi_enrich.poison import quarantine as quarantine_module
 from hifi_enrich.poison.offset_notes import unfinished_trial
 from hifi_enrich.poison.quarantine import PoisonQuarantine, WriteRange, is_kafka_failure, trial_limit_s
 from hifi_enrich.poison.search import OffsetRange
@@ -121,6 +125,99 @@ async def test_a_poison_record_that_kafka_has_deleted_meanwhile_is_passed_withou
     async with asyncio.timeout(60):
         await quarantine._quarantine(OffsetRange(0, 1, 2))
     assert commits == [{0: 2}]
+
+
+class _Consumer:
+    """Has one record, or fails to parse it."""
+
+    def __init__(self, record: Any) -> None:
+        self._record = record
+
+    async def start(self) -> None:
+        pass
+
+    async def stop(self) -> None:
+        pass
+
+    def assign(self, _: Any) -> None:
+        pass
+
+    def seek(self, *_: Any) -> None:
+        pass
+
+    async def beginning_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, 0)
+
+    async def getone(self, _: TopicPartition) -> Any:
+        if isinstance(self._record, Exception):
+            raise self._record
+        return self._record
+
+
+class _Letters:
+    """Keeps what is sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[Record] = []
+
+    async def start(self) -> None:
+        pass
+
+    async def stop(self) -> None:
+        pass
+
+    async def send_and_wait(self, *arguments: Any) -> None:
+        self.sent += arguments[-1]
+
+
+@pytest.mark.parametrize(
+    ("record", "detail"),
+    [
+        (
+            SimpleNamespace(offset=7, key=b"k", value=b"x" * MAX_RECORD_BYTES, headers=[("ce_id", None)]),
+            "without its data",
+        ),
+        (
+            UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
+            "offset 7 of s.normalized, same partition, cannot be parsed",
+        ),
+    ],
+    ids=["too-large", "unparsed"],
+)
+async def test_a_poison_record_that_cannot_be_copied_is_a_dead_letter_without_its_data(
+    record: Any, detail: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    letters, commits = _Letters(), list[dict[int, int]]()
+    monkeypatch.setattr(quarantine_module, "assigned_consumer", lambda *_, **__: _Consumer(record))
+    monkeypatch.setattr(quarantine_module, "Producer", lambda *_: letters)
+
+    async def commit(offsets: dict[int, int]) -> None:
+        commits.append(offsets)
+
+    settings: Any = SimpleNamespace(kafka="", instance="enrich-1")
+    quarantine = PoisonQuarantine(
+        settings,
+        Topics("s"),
+        SimpleNamespace(commit=commit),  # type: ignore[arg-type]
+        None,  # type: ignore[arg-type]
+        lambda _: None,
+    )
+    await quarantine._quarantine(OffsetRange(0, 7, 8))
+    [letter] = letters.sent
+    assert letter.value is None
+    assert is_sendable(letter)
+    assert detail in fields(letter.headers)[DETAIL].decode()
+    assert commits == [{0: 8}]
+
+
+async def test_a_search_that_meets_an_event_of_a_later_revision_names_its_offset() -> None:
+    async def write(*_: object) -> None:
+        raise RuntimeError(f"{'x' * 500} {NEWER_REVISION}=12 in the plan")
+
+    quarantine, _ = _quarantine(_Offsets(), write)
+    with pytest.raises(Retryable) as caught:
+        await quarantine.run(StartOffsets({0: 0}, {}))
+    assert newer_offset(str(caught.value)) == 12
 
 
 async def test_a_record_whose_trial_was_interrupted_once_is_tried_again() -> None:

@@ -2,9 +2,11 @@
 
 import asyncio
 
+import orjson
 from tests.support.ingest.ingest_harness import FakeProducer
 
 from hifi.delivery.ack_report import AckReporter, PartitionAcks
+from hifi.kafka.producer import is_sendable
 from hifi.runtime.errors import Unacknowledged
 
 
@@ -49,3 +51,31 @@ async def test_reports_that_the_producer_refuses_are_sent_again_with_the_answers
     assert b'"answers":{"202":4}' in first_report
     assert b'"pipes":{}' in second_report, "an empty report is the heartbeat"
     assert b'"answers":{}' in second_report
+
+
+async def test_ranges_that_one_record_cannot_take_are_reported_by_several_and_the_last_one_closes() -> None:
+    producer = FakeProducer({})
+    reporter = AckReporter(producer, "accepted", 1)
+    for sequence in range(30_000):
+        reporter.partitions[0].add(
+            f"{sequence % 2000:064}", 2 * 10**17 + sequence, 2**62 + sequence, 2**62 + sequence
+        )
+        reporter.partitions[0].add("a", sequence % 3, 2 * sequence, 2 * sequence)
+    for offset in range(50_000):
+        reporter.add_deleted("a", "orders/0", range(2 * offset, 2 * offset + 1))
+    reporter.send_reports()
+    await asyncio.sleep(0)
+    await reporter.close()
+    records = producer.sent[0]
+    assert [is_sendable(record) for record in records].count(False) == 0
+    reports = [orjson.loads(record.value or b"") for record in records]
+    assert [report["closed"] for report in reports] == [False] * (len(reports) - 1) + [True]
+    reported = [
+        (pipe, first)
+        for report in reports
+        for pipe, minutes in report["pipes"].items()
+        for ranges in minutes.values()
+        for first, _ in ranges
+    ]
+    assert [len(reported), len(set(reported))] == [60_000] * 2
+    assert sum(len(report["deleted"]) for report in reports) == 50_000

@@ -152,6 +152,15 @@ async def test_an_id_is_the_text_of_the_field(value: bytes, text: bytes) -> None
     assert (await decode_declared(b'{"a":{"id":%b}}' % value, id="a.id")).id == text
 
 
+@pytest.mark.parametrize("name", ['a"b', "a\\b", "ä", "$", "class"])
+async def test_a_field_of_any_name_may_be_the_id(name: str) -> None:
+    body = orjson.dumps({"b": 2, name: {"x": "0", name: "7"}})
+    assert (await decode_declared(body, id=f"{name}.{name}")).id == b"7"
+    with pytest.raises(Problem) as caught:
+        await decode_declared(b'{"b":2}', id=name)
+    assert caught.value.status == 422
+
+
 @pytest.mark.parametrize(
     "value", [b'"' + b"x" * 513 + b'"', b"1" * 513, b'"' + "ä".encode() * 257 + b'"', b"1.0", b"1e3", b"true"]
 )

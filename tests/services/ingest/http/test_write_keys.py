@@ -1,14 +1,24 @@
 """Write keys from digest, environment and file change without a restart; a missing one does not affect others."""
 
 import asyncio
+import hashlib
 import os
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import aiohttp
 import pytest
 from tests.support.ingest.ingest_harness import Ingest, ingest, new_stream, pipe, wait_until
 
-from hifi_ingest.http.write_keys import key_from_header
+from hifi.kafka.topics import Topics
+from hifi.pipe.issued_key import key_id
+from hifi.pipe.registry import PipeRegistry
+from hifi.pipe.revision import pipe_record
+from hifi.pipe.secret import WriteKey
+from hifi.runtime.health import Health
+from hifi_ingest.http.issued_keys import FollowedKeys
+from hifi_ingest.http.write_keys import WriteKeys, key_from_header
 
 
 @pytest.mark.parametrize(
@@ -28,6 +38,33 @@ from hifi_ingest.http.write_keys import key_from_header
 )
 def test_a_key_is_a_bearer_token_or_a_basic_user(header: bytes, key: bytes | None) -> None:
     assert key_from_header(header) == key
+
+
+async def test_a_key_on_which_the_code_fails_or_that_is_no_text_affects_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(os.environb, b"NO_TEXT", b"\xff")
+    monkeypatch.setitem(os.environ, "FAILING", "x")
+    monkeypatch.setitem(os.environ, "GOOD", "good")
+    health = Health("ingest", "test")
+    registry = PipeRegistry("nowhere:1", Topics("t"), health)
+    record = pipe_record(pipe("p", keys=[{"env": "NO_TEXT"}, {"env": "FAILING"}, {"env": "GOOD"}]))
+    registry._apply(SimpleNamespace(key=record.key, value=record.value, offset=0, timestamp=0))
+    digest = WriteKey.digest
+
+    def fail_on_one(key: WriteKey) -> str:
+        if key.env == "FAILING":
+            raise ZeroDivisionError
+        return digest(key)
+
+    monkeypatch.setattr(WriteKey, "digest", fail_on_one)
+    keys = WriteKeys(registry, cast(FollowedKeys, SimpleNamespace(of_hash=lambda _: None)), health, 60)
+    await keys.start()
+    (grant,) = keys.pipes(b"Bearer good").values()
+    assert grant.key == key_id(hashlib.sha256(b"good").hexdigest())
+    assert "NO_TEXT is not UTF-8" in health.warnings["write key 0 of p"]
+    assert "ZeroDivisionError" in health.warnings["write key 1 of p"]
+    await keys.stop()
 
 
 async def status(instance: Ingest, name: str, key: str) -> int:

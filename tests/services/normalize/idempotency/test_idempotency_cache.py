@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any, cast
 
 from aiokafka import ConsumerRecord, TopicPartition
@@ -10,8 +11,9 @@ from hifi.kafka.adaptive_fetcher import LogEnd
 from hifi.kafka.consumer import AssignedPartition
 from hifi.kafka.producer import Producer
 from hifi.record.record import Record
+from hifi.record.source_position import SourcePosition
 from hifi.runtime.health import Health
-from hifi_normalize.idempotency.fingerprint import Fingerprint, unpack
+from hifi_normalize.idempotency.fingerprint import Fingerprint, pack, unpack
 from hifi_normalize.idempotency.fingerprint_window import Repetition
 from hifi_normalize.idempotency.idempotency_cache import (
     WRITE_RECORDS,
@@ -112,6 +114,71 @@ async def test_a_failed_write_is_retried_and_loses_no_fingerprint() -> None:
     cache.complete_through(assigned, partition, 0)
     await until(lambda: assigned.offsets.committable == 1)
     assert topic.written_fingerprints == [event(0)]
+
+
+async def test_positions_that_cannot_be_written_are_kept_with_a_warning_and_written_once_they_can() -> None:
+    topic = Topic()
+    topic.open.set()
+    cache, assigned, partition = await open_cache(topic)
+    assigned.offsets.start(0)
+    cache.check(partition, event(0))
+    partition.sources.unwritten.add(b"p;of nothing that is known")
+    cache.complete_through(assigned, partition, 0)
+    await until(lambda: "fingerprints of raw[0]" in cache._health.warnings)
+    assert assigned.offsets.committable is None
+    partition.sources.unwritten.clear()
+    await until(lambda: assigned.offsets.committable == 1)
+    await until(lambda: partition.writing is None)
+    assert topic.written_fingerprints == [event(0)]
+    assert cache._health.warnings == {}
+
+
+class ValuesOfTopic:
+    """Replaces the consumer that reads `ids` and `source-positions`."""
+
+    def __init__(self, *values: bytes | None) -> None:
+        self._records = [
+            SimpleNamespace(topic="t", partition=0, offset=offset, key=b"p;s", value=value, timestamp=1_000)
+            for offset, value in enumerate(values)
+        ]
+
+    async def beginning_offsets(self, tps: list[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(tps, 0)
+
+    async def end_offsets(self, tps: list[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(tps, len(self._records))
+
+    async def offsets_for_times(self, times: dict[TopicPartition, int]) -> dict[TopicPartition, Any]:
+        return dict.fromkeys(times, self._records[0])
+
+    def assign(self, _: list[TopicPartition]) -> None:
+        """It has all records."""
+
+    def seek(self, _: TopicPartition, __: int) -> None:
+        """It reads from the first one."""
+
+    async def getmany(self, tp: TopicPartition, **_: Any) -> dict[TopicPartition, list[Any]]:
+        return {tp: self._records}
+
+    async def position(self, _: TopicPartition) -> int:
+        return len(self._records)
+
+
+async def test_records_that_cannot_be_read_are_skipped() -> None:
+    cache, assigned, partition = await open_cache(Topic())
+    assigned.committed = 10
+    fingerprints = ValuesOfTopic(None, b"x" * 35, pack([event(0)]), b"x" * 37, pack([event(1)]))
+    await cache._read_fingerprints(fingerprints, partition.window, assigned, 1_000)
+    assert [cache.check(partition, event(offset))[0] for offset in range(3)] == [
+        Repetition.COPY,
+        Repetition.COPY,
+        Repetition.NEW,
+    ]
+    positions = ValuesOfTopic(
+        None, b"{}", b'{"highest": 7, "through": 3, "runs": [[0, "a", -1]]}', b"not JSON"
+    )
+    await cache._read_positions(positions, partition.sources, assigned)
+    assert partition.sources.is_copy("p", SourcePosition(b"b", 7, b"s"), 4)
 
 
 async def test_a_fenced_partition_writes_and_completes_nothing_and_is_removed() -> None:

@@ -2,6 +2,8 @@
 
 import random
 
+import pytest
+
 from hifi.record.source_position import SourcePosition
 from hifi_normalize.idempotency.source_positions import SourcePositions
 
@@ -124,3 +126,34 @@ def test_what_is_kept_of_a_source_partition_does_not_grow_with_its_runs() -> Non
     _, records = positions.take_unwritten(committed=995)
     assert records[0].value is not None
     assert len(records[0].value) < 400
+
+
+def test_what_cannot_be_written_is_still_unwritten() -> None:
+    positions = SourcePositions()
+    positions.is_copy("p", source_position(1, 2**64), 0)
+    for _ in range(2):
+        with pytest.raises(TypeError):
+            positions.take_unwritten(0)
+    assert positions.unwritten == {b"p;" + SOURCE}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (b"p;s", None),
+        (None, b'{"highest": 1, "through": 1, "runs": []}'),
+        (b"p;s", b"\xff"),
+        (b"p;s", b"[]"),
+        (b"p;s", b'{"highest": 1, "through": 1}'),
+        (b"p;s", b'{"highest": "1", "through": 1, "runs": []}'),
+        (b"p;s", b'{"highest": 18446744073709551616, "through": 1, "runs": []}'),
+        (b"p;s", b'{"highest": 1, "through": 1, "runs": [[1, 2]]}'),
+    ],
+)
+def test_a_record_of_another_form_is_refused_and_nothing_of_it_is_kept(
+    key: bytes | None, value: bytes | None
+) -> None:
+    positions = SourcePositions()
+    with pytest.raises(ValueError):
+        positions.load(key, value)
+    assert len(positions) == 0

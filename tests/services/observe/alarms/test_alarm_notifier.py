@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import orjson
+import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 from tests.support.observe.owner_webhook import secret_file
@@ -129,3 +130,23 @@ async def test_a_stop_at_the_moment_when_an_alarm_has_been_written_is_not_lost()
     task.cancel()
     await asyncio.wait({task}, timeout=60)
     assert task.cancelled()
+
+
+@pytest.mark.parametrize(
+    ("key", "body"),
+    [
+        (b"silence/s", {"id": "s", "reason": "", "from_us": 0, "until_us": "tomorrow"}),
+        (b"silence/s", {"id": "s"}),
+        (b"silence/s", 5),
+        (b"x", {"id": "x"}),
+        (b"x", {"id": "x", "kind": "lag", "pipe": "p", "subject": "", "cause": "", "started_us": 10**18}),
+        (b"x", []),
+    ],
+)
+def test_a_record_that_is_no_alarm_and_no_silence_is_refused(key: bytes, body: object) -> None:
+    notifier = AlarmNotifier(ObserveSettings())
+    with pytest.raises(ValueError, match=r".+"):
+        notifier.read(key, orjson.dumps(body))
+    assert not notifier.alarms.silences
+    assert notifier.notified == []
+    notifier.restore()

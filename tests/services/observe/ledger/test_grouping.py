@@ -1,13 +1,17 @@
 """Records are grouped by their packed headers, whichever release wrote them."""
 
+import orjson
 import pytest
 from tests.support.observe.simulated_mesh import Row, identity
 
 from hifi.record.fields import packed
 from hifi.record.headers import HOP, IDENTITY
-from hifi_observe.ledger.durations import Transit
+from hifi_observe.ledger.backlog import Backlog
+from hifi_observe.ledger.durations import Transit, measure
 from hifi_observe.ledger.grouping import group_records
+from hifi_observe.ledger.pipe_minute import PipeMinute
 from hifi_observe.ledger.record_batch import RecordBatch
+from hifi_observe.ledger.stage import receipt
 
 EPOCH = b"0" * 15 + b"a"
 MINUTE = 28_333_333
@@ -77,3 +81,31 @@ def test_a_transit_is_known_whichever_end_is_read_first() -> None:
     assert transit.fetched("raw", [b"b", b"c"], [25, 40]) == [5]
     assert transit.appended("raw", [b"c", b"d"], [30, 50]) == [10]
     assert transit.fetched("raw", [b"a", b"d"], [11, 49]) == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("header", "value"),
+    [(IDENTITY, None), (HOP, None), (IDENTITY, b"\xff"), (HOP, b"9" * 30), (HOP, b"9" * 5000)],
+)
+@pytest.mark.parametrize("kind", ["raw", "normalized", "enriched", "dead-letter", "retry-in.5s", "receipts"])
+def test_no_record_of_another_writer_stops_the_reading(kind: str, header: str, value: bytes | None) -> None:
+    broken_row = altered(row(1), header, value)  # type: ignore[arg-type]
+    pipe_minute = PipeMinute("p", MINUTE)
+    batch = group_records(kind.partition(".")[0], [broken_row, row(2), broken_row], 0)
+    for records in batch.minutes.values():
+        measure(kind, pipe_minute, [group for group in records.groups if group.times], Transit())
+    orjson.dumps(pipe_minute.dump(), option=orjson.OPT_NON_STR_KEYS)
+
+
+def test_numbers_of_another_writer_have_64_bits() -> None:
+    assert [retry(b"9" * 25), retry(b"-1"), retry(b"x"), retry(b"7")] == [0, 0, 0, 7]
+    prefix = row(1).headers[0][1].rpartition(b":")[0]
+    batch = group_records("raw", [altered(row(1), IDENTITY, prefix + b":" + b"9" * 19)], 0)
+    for records in batch.minutes.values():
+        for group in records.groups:
+            group.bind(PipeMinute("p", MINUTE), -1)
+    Backlog().put(batch.columns)
+
+
+def retry(text: bytes) -> int:
+    return receipt(b"crm", b"retry", text)[0].retry_pass

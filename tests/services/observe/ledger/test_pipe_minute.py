@@ -1,5 +1,6 @@
 """The identity sets of a closed minute, equal ones of which are kept once."""
 
+import orjson
 import pytest
 
 from hifi_observe.ledger.pipe_minute import PipeMinute
@@ -79,3 +80,53 @@ def test_sets_that_were_shared_stay_right_over_several_closings() -> None:
     pipe_minute.show([DELIVERED], "e", [1, 2])
     assert members(pipe_minute)["delivered"] == [2], "1 is a copy"
     assert pipe_minute.copies[DELIVERED] == 1
+
+
+def outage(destinations: int = 20, events: int = 15_000) -> PipeMinute:
+    """A closed minute whose every second event waits for each of many destinations."""
+    pipe_minute = PipeMinute("orders", 7)
+    sequences = [sequence * 5 for sequence in range(events)]
+    names = [f"desk-{number}" for number in range(destinations)]
+    pipe_minute.show([RAW, *(EventStage("wanted", name) for name in names)], "e", sequences)
+    for name in names:
+        pipe_minute.show([EventStage("to-retry", name, 1)], "e", sequences)
+        pipe_minute.show([EventStage("retry-in", name, 1)], "e", sequences[::2])
+    pipe_minute.close({}, pipe_minute.seen[RAW].copy(), {})
+    return pipe_minute
+
+
+def identities(pipe_minute: PipeMinute) -> dict[EventStage, list[tuple[str, int]]]:
+    return {stage: list(ids) for stage, ids in pipe_minute.seen.items()}
+
+
+def test_equal_sets_are_written_once_so_that_an_outage_of_many_destinations_fits_into_a_record() -> None:
+    pipe_minute = outage()
+    dump = orjson.loads(orjson.dumps(pipe_minute.dump(sets_once=True), option=orjson.OPT_NON_STR_KEYS))
+    assert len(orjson.dumps(dump)) < 4 * len(orjson.dumps(pipe_minute.unresolved.dump()))
+    restored_minute = PipeMinute.load("orders", 7, dump)
+    assert identities(restored_minute) == identities(pipe_minute)
+    restored_minute.pass_by(EventStage("retry-in", "desk-0", 1), "e", [0])
+    restored_minute.show([EventStage("retry-in", "desk-1", 1)], "e", [5])
+    changed_stages = [
+        stage for stage, ids in identities(restored_minute).items() if ids != identities(pipe_minute)[stage]
+    ]
+    assert changed_stages == [EventStage("retry-in", "desk-1", 1)]
+
+
+def test_a_share_has_the_form_of_the_release_before_and_is_read_without_what_that_lacks() -> None:
+    pipe_minute = outage(2, 10)
+    dump = pipe_minute.dump()
+    assert dump["seen"] == [[*stage, ids.dump()] for stage, ids in sorted(pipe_minute.seen.items())]
+    assert dump["known"] == pipe_minute.known.dump()
+    del dump["sets"]
+    restored_minute = PipeMinute.load("orders", 7, dump)
+    assert identities(restored_minute) == identities(pipe_minute)
+    assert list(restored_minute.known) == list(pipe_minute.known)
+
+
+def test_a_share_without_identities_keeps_what_was_counted_and_takes_no_event_twice() -> None:
+    pipe_minute = outage(2, 10)
+    restored_minute = PipeMinute.load("orders", 7, pipe_minute.dump(with_identities=False))
+    assert (len(restored_minute.known), len(restored_minute.unresolved)) == (10, 0)
+    restored_minute.show([RAW], "e", [0])
+    assert restored_minute.copies[RAW] == 1

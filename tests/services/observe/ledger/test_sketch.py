@@ -4,12 +4,13 @@ import math
 from collections import Counter
 
 import orjson
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hifi_observe.ledger.sketch import _BOUNDS, RELATIVE_ERROR, Sketch, _key
 
-VALUES = st.lists(st.integers(-(10**7), 10**13) | st.integers(-(10**17), 10**17), min_size=1, max_size=300)
+VALUES = st.lists(st.integers(-(10**7), 10**13) | st.integers(-(10**16), 10**16), min_size=1, max_size=300)
 SHARES = st.sampled_from([0.0, 0.5, 0.9, 0.95, 0.99, 1.0])
 
 
@@ -49,6 +50,17 @@ def test_one_value_many_times_counts_that_often() -> None:
     assert abs(lags.quantile_us(0.5) - 100) <= 1
     assert abs(lags.quantile_us(0.95) - 10_000_000) < 100_000
     assert len(lags) == 101
+
+
+@pytest.mark.parametrize(
+    ("lag_us", "events"), [(-253_000_000_000_000_000, 37), (10**40, 1), (64 * 10**15, 289)]
+)
+def test_lags_of_placeholder_times_can_be_published_and_read_again(lag_us: int, events: int) -> None:
+    lags = sketch([lag_us] * events)
+    read_lags = Sketch.load(orjson.loads(orjson.dumps(lags.dump())))
+    read_lags.merge(lags)
+    assert len(read_lags) == 2 * events
+    assert read_lags.mean_us == pytest.approx(max(min(lag_us, 10**18), -(10**18)))
 
 
 def test_an_empty_sketch_is_zero() -> None:

@@ -397,3 +397,21 @@ def test_a_deleted_pipe_leaves_nothing_and_has_no_minutes_until_it_is_declared_a
     assert any(kept.get("flights") for kept in store.kept())
     merger.merge("flights")
     assert not any(kept.get("flights") for kept in store.kept())
+
+
+@pytest.mark.parametrize(
+    "value", [b"5", b"{}", b"{", minute_share(FIRST).replace(b'"ingest"', b'"other"'), b'{"pipe_minute":[]}']
+)
+def test_what_is_no_share_is_left_out_and_told_and_keeps_no_minute_waiting(value: bytes) -> None:
+    store = MinuteStore()
+    merger = owner(store)
+    store.take(record_keys.part("flights", FIRST, 1), value)
+    for minute in (FIRST, FIRST + 1):
+        store.take(record_keys.part("flights", minute, 0), minute_share(minute))
+    close(store, FIRST + 1)
+    follow(store, merger.merge("flights"))
+    assert store.minutes["flights"].keys() == {FIRST, FIRST + 1}
+    assert list(merger.unreadable) == [record_keys.part("flights", FIRST, 1)]
+    close(store, FIRST + 200)  # the shares are let go
+    follow(store, merger.merge("flights"))
+    assert FIRST not in store.parts["flights"]

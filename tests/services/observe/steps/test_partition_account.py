@@ -1,6 +1,7 @@
 """What a step states is compared with the events of a partition; what is missing is counted, one or two are named."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import orjson
 import pytest
@@ -17,6 +18,8 @@ from hifi.record.step_account import (
     total,
 )
 from hifi_observe.steps.partition_account import EnrichedEvents, PartitionAccount, StepNow, of_step
+from hifi_observe.steps.step_accounting import read_statement
+from hifi_observe.steps.step_letters import StepLetters
 
 EPOCH = 7
 MINUTE = 28_333_333
@@ -172,3 +175,37 @@ def test_windows_that_another_declaration_began_without_their_events_are_no_loss
 
 def test_nothing_is_known_of_a_pipe_that_is_no_step() -> None:
     assert of_step("flights", [{}, {"steps": {"delays": fresh().dump()}}]) is None
+
+
+FOLD = {
+    "pipe": "p",
+    "number": 1,
+    "offsets": {"0": 5},
+    "account": StepAccount({0: 0}, {0: {FOLDED: Tally(1, 2)}}).encode(),
+}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"pipe": 5},
+        {"number": None},
+        {"offsets": {"x": 1}},
+        {"account": {}},
+        {"account": FOLD["account"] | {"held": ["a", 1]}},  # type: ignore[operator]
+        {"account": FOLD["account"] | {"read": {"0": {FOLDED: [1]}}}},  # type: ignore[operator]
+    ],
+)
+def test_a_record_that_states_nothing_of_a_step_is_refused(changes: dict[str, Any]) -> None:
+    assert read_statement(orjson.dumps(FOLD)).account.read_of(0) == Tally(1, 2)
+    with pytest.raises(ValueError, match=r".+"):
+        read_statement(orjson.dumps(FOLD | changes))
+
+
+def test_a_record_whose_headers_cannot_be_read_is_no_event_of_a_step() -> None:
+    events, letters = EnrichedEvents(["p"]), StepLetters("p")
+    for headers in ([("hifi", None)], [("hifi", b"\xff")], [], [("hifi_service", None)]):
+        events.add(0, headers)  # type: ignore[arg-type]
+        letters.add(headers)  # type: ignore[arg-type]
+    assert events.tally == NO_EVENTS
+    assert letters.take(range(10)) == NO_EVENTS

@@ -327,3 +327,10 @@ def test_marks_that_are_too_many_get_coarser() -> None:
     assert chain.settled_us(5_000 * S) == 0
     assert chain.settled_us(5_001 * S) == 4_999 * S
     assert microseconds(iso(chain.newest_read_us)) == 4_999 * S
+
+
+def test_a_pipe_that_reads_no_pipe_any_more_has_no_chain() -> None:
+    _, chains = chains_of_three()
+    assert chains.known_chain("carriers") is chains.chain("carriers")
+    chains.declare({})
+    assert chains.known_chain("carriers") is None
