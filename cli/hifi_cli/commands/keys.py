@@ -103,7 +103,7 @@ async def rotate(
     after, expiring_key = rotated(
         before,
         await asyncio.to_thread(_read_or_make, key_file),
-        duration_s("--overlap", overlap),
+        duration_s("--overlap", overlap, may_be_zero=True),
         author(),
         now_us(),
     )

@@ -16,7 +16,7 @@ from hifi.runtime import log
 from hifi.runtime.errors import Misconfigured, Retryable
 from hifi.runtime.http.problem import Problem
 from hifi_infra.kubernetes import service_deployment, service_pod
-from hifi_infra.kubernetes.fenced_changes import FencedChanges
+from hifi_infra.kubernetes.fenced_changes import FencedChanges, step_of
 from hifi_infra.kubernetes.kubernetes_api import KubernetesApi
 from hifi_infra.kubernetes.service_deployment import COMPONENT, ServiceDeployment
 from hifi_infra.kubernetes.service_pod import Json, PodUsage, ServicePod
@@ -72,7 +72,8 @@ class DeploymentMesh:
         Raises:
             Retryable: the API does not answer.
         """
-        self._token = max((deployment.step for deployment in await self._deployments()), default=-1)
+        deployments = await self._api.list(_APPS, "deployments", self._selector(""))
+        self._token = max((step_of(deployment["metadata"]) for deployment in deployments), default=-1)
         return self._token
 
     def keep_token(self, token: int) -> None:

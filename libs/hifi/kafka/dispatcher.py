@@ -211,8 +211,10 @@ class Dispatcher:
             await self._process(assigned, records, waiting)
         except Fenced as error:
             if assigned.active:  # otherwise the records would stay incomplete until the next rebalance
+                assigned.revoke()  # nothing behind them is begun
                 self._fail(KafkaError(repr(error)))
         except Exception as error:  # noqa: BLE001 - on any error the membership ends and the member joins again
+            assigned.revoke()  # nothing behind the record is begun
             assigned.abandon()
             self._fail(error)
         finally:

@@ -295,6 +295,8 @@ def with_ascii_names(batch: bytes) -> bytes:
     count, position = decode_varint(buffer, position)
     for _ in range(count):
         length, position = decode_varint(buffer, position)
+        if length < 0:
+            raise ValueError(f"the name of a header has {length} bytes")
         name = buffer[position : position + length]
         try:
             name.decode()

@@ -6,8 +6,6 @@ from typing import Annotated, Final, TypeAlias
 from pydantic import AfterValidator, HttpUrl, StringConstraints
 
 _AUTHORITY: Final = re.compile(r"https?://([^/?#]*)")
-_LABEL_CHARACTERS: Final = 63
-"""Of a part of a host's name at most (RFC 1035, section 2.3.4)."""
 
 
 def _sent_whole(url: HttpUrl) -> HttpUrl:
@@ -22,19 +20,11 @@ def _sent_whole(url: HttpUrl) -> HttpUrl:
         raise ValueError(
             "the URL has a fragment (`#…`), which HTTP does not send: take it out, or write `%23` for a `#` of the path"
         )
-    # The name as it is looked up, with one dot at its end at most.
-    if not all(
-        0 < len(label) <= _LABEL_CHARACTERS for label in (url.host or "").removesuffix(".").split(".")
-    ):
-        raise ValueError(
-            f"the host has a part between dots that is empty or has more than {_LABEL_CHARACTERS} characters, so it has"
-            " no address: correct the name"
-        )
     return url
 
 
 EndpointUrl: TypeAlias = Annotated[HttpUrl, AfterValidator(_sent_whole)]
-"""An HTTP or HTTPS URL without user, password and fragment, whose host can be looked up."""
+"""An HTTP or HTTPS URL without user, password and fragment."""
 
 
 def refuse_base_url(url: str) -> str | None:

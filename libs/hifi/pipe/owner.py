@@ -1,14 +1,9 @@
 """The owner of a pipe."""
 
-from typing import Final
-
 from pydantic import Field, model_validator
 
 from hifi.pipe.endpoint_url import EndpointUrl
 from hifi.pipe.strict_model import StrictModel
-
-_WORD: Final = r"[^@\s.,:;<>()\[\]\\\"]+"
-"""What an address has between its dots; quoted names and addresses of hosts in brackets are refused."""
 
 
 class Owner(StrictModel):
@@ -17,7 +12,7 @@ class Owner(StrictModel):
     webhook: EndpointUrl | None = Field(None, description="URL for notices.")
     email: str | None = Field(
         None,
-        pattern=rf"^{_WORD}(\.{_WORD})*@{_WORD}(\.{_WORD})*$",
+        pattern=r"^[^@\s,;<>]+@[^@\s,;<>]+$",
         max_length=254,
         description="Address of one mailbox.",
     )

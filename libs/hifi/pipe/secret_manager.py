@@ -89,6 +89,11 @@ class SecretMemory:
             return answer.value
         raise answer.refused or Misconfigured(answer.unanswered)
 
+    @property
+    def answers(self) -> bool:
+        """Whether the manager answered for some secret when they were read last."""
+        return not self._unanswered
+
     def missing(self, names: Iterable[str]) -> str | None:
         """Why a secret can be neither returned nor refused yet, because the manager does not answer; None: none."""
         return next(iter(self.all_missing(names).values()), None)

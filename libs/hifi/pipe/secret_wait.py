@@ -48,7 +48,8 @@ async def wait_for_secrets(pipes: Iterable[Pipe], fields: Sequence[str], health:
     started_s = monotonic_s()
     while memory is not None and (reasons := await asyncio.to_thread(memory.all_missing, names)):
         reason = next(iter(reasons.values()))
-        if len(reasons) < len(names) and monotonic_s() - started_s >= _OTHERS_ANSWERED_S:
+        is_for_some_alone = memory.answers and len(reasons) < len(names)
+        if is_for_some_alone and monotonic_s() - started_s >= _OTHERS_ANSWERED_S:
             logger.error("secrets-missing", reason=reason, secrets=sorted(reasons))
             break
         health.block(_CONDITION, f"secrets of pipes cannot be read yet: {reason}")

@@ -23,8 +23,9 @@ _SEGMENT: Final = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 NAME_PATTERN: Final = rf"^{_SEGMENT}(/{_SEGMENT})*{SEPARATOR}{_SEGMENT}$"
 """Of `PATH#FIELD`."""
 _TIMEOUT_S: Final = 2.0
-_OF_THE_MOMENT: Final = frozenset({408, 412, 425, 429, 472, 473})
-"""Answers of 4xx that say nothing about the secret: time-outs, quotas, and servers on standby or not up to date."""
+_OF_THE_MOMENT: Final = frozenset({400, 401, 407, 408, 412, 425, 429, 472, 473})
+"""Answers of 4xx that say nothing about the secret: no token or an engine that is being upgraded (both 400), proxies,
+time-outs, quotas, and servers on standby or not up to date."""
 _MOST_BYTES: Final = 1024 * 1024
 """Vault's own bound of a secret."""
 

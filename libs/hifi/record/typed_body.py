@@ -8,8 +8,8 @@ import orjson
 from pydantic import TypeAdapter, ValidationError
 
 _Body = TypeVar("_Body")
-LARGEST: Final = 2**53
-"""Above what a number of a record is: every JSON parser reads those below exactly, and they are times up to 2255."""
+LARGEST: Final = 253_402_300_800_000_000
+"""Above what a number of a record is: the end of the year 9999, microseconds since 1970 UTC."""
 
 
 class RecordBodyReader(Generic[_Body]):
@@ -58,7 +58,7 @@ class RecordBodyReader(Generic[_Body]):
                 raise ValueError(f"{name}: is missing")
         for name, content in values.items():
             if isinstance(content, int | float) and not -LARGEST < content < LARGEST:
-                raise ValueError(f"{name}: {content} is beyond 2**53")
+                raise ValueError(f"{name}: {content} is beyond the year 9999")
         try:
             return self._adapter.validate_python(values)
         except ValidationError as error:

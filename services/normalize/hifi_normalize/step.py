@@ -202,7 +202,7 @@ class Normalizer:
             elif event.pipe in watermarks.unsure:
                 await self._stamps.until_sure(assigned)
             else:
-                answers = await self._call_functions(batch, index)
+                answers = await self._call_functions(batch, index, answers)
 
     def _normalize(
         self,
@@ -303,11 +303,21 @@ class Normalizer:
             value = program.run(value, _header(record, CONTENT_TYPE))
         return (record.key if program.mask_key is None else program.mask_key(record.key)), value
 
-    async def _call_functions(self, batch: Batch, start: int) -> dict[int, FunctionAnswer]:
-        """Call the functions of the pipes of the records from `start` on; return the answers by offset."""
+    async def _call_functions(
+        self, batch: Batch, start: int, known: Mapping[int, FunctionAnswer]
+    ) -> dict[int, FunctionAnswer]:
+        """Call the functions of the pipes of the records from `start` on; return the answers by offset.
+
+        Args:
+            batch: the records.
+            start: index of the first one.
+            known: answers of an earlier call; its refusals stand, so that each event counts once against its function.
+        """
         calls: dict[PipeFunction, list[FunctionCall]] = {}
-        answers: dict[int, FunctionAnswer] = {}
+        answers = {offset: answer for offset, answer in known.items() if isinstance(answer.result, Rejected)}
         for record in batch[start:]:
+            if record.offset in answers:
+                continue
             try:
                 check_values(record.headers)
                 event = identity(record.headers)

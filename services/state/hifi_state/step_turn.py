@@ -31,7 +31,7 @@ from hifi_state.fold.judged_events import FoldRules
 from hifi_state.fold.pauses import Pauses
 from hifi_state.fold.progress import Progress, RangeSummary
 from hifi_state.fold.range_bound import MOST_BYTES, RangeBound, most_records
-from hifi_state.fold.range_folder import FoldedRange, RangeFolder
+from hifi_state.fold.range_folder import FoldedRange, RangeFolder, RangeTooLarge
 from hifi_state.fold.takeover import Takeover, next_takeover
 from hifi_state.fold.window_file import WindowFile
 from hifi_state.fold.window_row import WindowRow
@@ -285,7 +285,11 @@ class StepTurn:
             self._runner.require_leadership()
             end = next_range(position, target, self._most_records)
             rules = FoldRules(len(target), raws, None, progress.emitted_ms, progress.judged)
-            folded = await asyncio.to_thread(self._runner.ranges.fold, self._folder, position, end, rules)
+            try:
+                folded = await asyncio.to_thread(self._runner.ranges.fold, self._folder, position, end, rules)
+            except RangeTooLarge:  # a recovery that began anew would meet it again
+                self._runner.ranges.bound.failed()
+                continue
             rows += await asyncio.to_thread(folded.rows, limit)
             self._runner.ranges.bound.passed(folded.size_bytes)
             size_bytes += folded.size_bytes

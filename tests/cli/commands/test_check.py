@@ -85,7 +85,7 @@ def test_valid_pipes_are_reported_as_valid(pipes):
             "enrich:",
             "normalize: {fields: {t: {time: {zone: Mars}}}}\nenrich:",
             4,
-            "normalize.fields",
+            "normalize.fields.t.time",
             "time zone 'Mars'",
         ),
     ],

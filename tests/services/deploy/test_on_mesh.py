@@ -164,7 +164,7 @@ def release(folder: Path, *changes: tuple[str, str]) -> str:
 
 EACH_BATCH = "        fetched_us, outputs = now_us(), _Outputs()\n"
 OPEN = "        fingerprints = await self._cache.open(assigned, batch[0])\n"
-EACH_EVENT = "                program, key, value = self._pipes.get("
+EACH_EVENT = "        program = self._pipes.get(event.pipe, event.revision)\n        if program.function"
 CRASHES = (EACH_BATCH, '        __import__("os")._exit(3)\n' + EACH_BATCH)
 SLOW = (
     ("        if fingerprints is None:\n", "        if True:\n"),
@@ -173,8 +173,8 @@ SLOW = (
 LEAKS = (EACH_BATCH, '        self.__dict__.setdefault("leak", []).append(b"x" * 2**23)\n' + EACH_BATCH)
 DEAD_LETTERS = (
     EACH_EVENT,
-    "                if record.offset % 5 == 0:\n"
-    '                    raise Rejected("bad-release", "the release refuses good events")\n' + EACH_EVENT,
+    "        if record.offset % 5 == 0:\n"
+    '            raise Rejected("bad-release", "the release refuses good events")\n' + EACH_EVENT,
 )
 GOOD = (EACH_BATCH, EACH_BATCH + "        # nothing else changes\n")
 

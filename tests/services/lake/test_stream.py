@@ -55,7 +55,7 @@ async def test_no_table_with_a_row_for_each_key_is_opened_in_a_stream_with_colou
 async def test_a_call_takes_as_long_as_it_makes_progress_and_is_cancelled_after_that(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(lake_stream, "_CALL_TIMEOUT_S", 0.4)
+    monkeypatch.setattr(lake_stream, "_CALL_TIMEOUT_S", 2)
     monkeypatch.setattr(lake_stream, "_POLL_S", 0.02)
     stream = tables(None)
     progress = [0]
@@ -63,7 +63,7 @@ async def test_a_call_takes_as_long_as_it_makes_progress_and_is_cancelled_after_
 
     async def work() -> None:
         try:
-            async with asyncio.timeout(1.2):
+            async with asyncio.timeout(4):
                 while True:
                     progress[0] += 1
                     await asyncio.sleep(0.01)

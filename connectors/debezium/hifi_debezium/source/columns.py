@@ -58,6 +58,7 @@ _INFINITE_DAYS: Final = {
 _INFINITE_MS: Final = {9_223_372_036_825_200: "infinity", -9_223_372_036_832_400: "-infinity"}
 _INFINITE_US: Final = {moment * 1000: text for moment, text in _INFINITE_MS.items()}
 _NOT_FINITE: Final = {"NAN": "NaN", "POSITIVE_INFINITY": "Infinity", "NEGATIVE_INFINITY": "-Infinity"}
+_MOST_BITS: Final = 83_886_080
 _MOST_MONEY: Final = 10**13
 """An amount with hundredths below it is exact as a floating-point number."""
 _POWER_OF_TEN: Final = re.compile(r"^-?\d+([.]\d+)?E-?\d+$")
@@ -257,10 +258,9 @@ def _bits(declared: Mapping[str, Any]) -> Callable[[Any, bool], Any]:
     length = int(declared["parameters"]["length"])
 
     def text(value: Any, _: bool) -> str:
-        bits = base64.b64decode(value)
-        if length > 8 * len(bits):  # else a length alone could ask for any amount of memory
-            raise Unreadable(f"has {len(bits)} bytes, too few for the {length} bits of its type")
-        return format(int.from_bytes(bits, "little"), f"0{length}b")
+        if length > _MOST_BITS:  # a length alone could ask for any amount of memory
+            raise Unreadable(f"is of a type of {length:,} bits, of which PostgreSQL has at most {_MOST_BITS:,}")
+        return format(int.from_bytes(base64.b64decode(value), "little"), f"0{length}b")
 
     return text
 

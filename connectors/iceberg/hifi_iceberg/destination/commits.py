@@ -18,6 +18,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import StringType
+from pyiceberg.utils.concurrent import ExecutorFactory
 from pyiceberg.utils.properties import property_as_bool
 
 from hifi.runtime import log, metrics
@@ -83,9 +84,10 @@ class TableCommits:
                 TableProperties.MANIFEST_MERGE_ENABLED,
                 TableProperties.MANIFEST_MERGE_ENABLED_DEFAULT,
             )
+            data_files = list(ExecutorFactory.get_or_create().map(self._data_file, files))
             with update.merge_append() if merges_manifests else update.fast_append() as snapshot:
-                for path in files:
-                    snapshot.append_data_file(self._data_file(path))
+                for data_file in data_files:
+                    snapshot.append_data_file(data_file)
 
         self._commit(add)
         self.progress = progress

@@ -185,14 +185,15 @@ class TopicEvents(ABC):
         record: ConsumerRecord,  # noqa: ARG002
         event: SourceEvent,  # noqa: ARG002
     ) -> Sequence[tuple[str, Sequence[SourceEvent]]]:
-        """The events that take the place of one that is `followed`, by the source partition that they are of.
+        """Some of the events that take the place of one that is `followed`, by the source partition that they are of.
 
-        It is asked for again after a crash, and has the same events then, unless all of them were written.
+        It is asked for again after each `following_written`, until there are none. After a crash it begins anew, and
+        has the same events then, but for those after which `following_written` has returned.
         """
         return ()
 
     async def following_written(self) -> None:  # noqa: B027
-        """Take note that Kafka has acknowledged what `following` has returned last."""
+        """Take note that Kafka has acknowledged what `following` has returned last, which were some events."""
 
     async def close(self) -> None:  # noqa: B027
         """End what was begun."""

@@ -308,7 +308,7 @@ class OutboundRequest:
     def discount_attempt(self) -> None:
         """Count a request as none of the attempts, since its deliveries are sent apart at once."""
         for delivery in self.deliveries:
-            delivery.attempts -= 1
+            delivery.attempts = max(0, delivery.attempts - 1)  # a sender may have counted none
 
     def count_ambiguous(self) -> None:
         """Count a request that may have arrived although no answer came."""

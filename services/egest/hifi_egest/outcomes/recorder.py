@@ -250,18 +250,17 @@ class Outbox:
     async def _send_chunk(self, topic_partition: _TopicPartition, chunk: list[Entry]) -> bool:
         """Send the records of entries; returns whether more may be sent."""
         topic, partition = topic_partition
-        records = [record for entry_records, _ in chunk for record in entry_records]
+        all_records = [record for entry_records, _ in chunk for record in entry_records]
+        records = [record for record in all_records if is_sendable(record)]
+        if len(records) < len(all_records):
+            # Receipts of records with keys or headers that hifi does not write: the others must be written.
+            refused_count = len(all_records) - len(records)
+            logger.error("records-refused", topic=topic, partition=partition, records=refused_count)
         for attempt in range(1, _TRIES + 1):
             try:
                 await self._producer.send_and_wait(topic, partition, records)
             except Overloaded:
                 return False  # the producer has stopped: the next owner repeats it
-            except Rejected as rejection:
-                if len(chunk) > 1:
-                    return all([await self._send_chunk(topic_partition, [entry]) for entry in chunk])
-                # A receipt of a record with keys or headers that hifi does not write: others must be written.
-                logger.error("record-refused", topic=topic, partition=partition, error=str(rejection))  # noqa: TRY400
-                break
             except Exception as error:
                 logger.exception("write-failed", topic=topic, partition=partition, error=repr(error))
                 if attempt == _TRIES:

@@ -24,7 +24,9 @@ SPLITTABLE: Final = frozenset({400, 413, 422})
 """As the answer to a batch these may be about a single event of it."""
 PAUSING: Final = frozenset({429, 503})
 """A `Retry-After` with one of these statuses is about the destination as a whole, not about one event."""
-_UNREACHED: Final = frozenset({"dns", "connect", "proxy", "tls", "egress"})
+NO_LOG: Final = "log-unknown"
+"""Nothing was sent, since the identity of the stream's log is not known."""
+_UNREACHED: Final = frozenset({"dns", "connect", "proxy", "tls", "egress", NO_LOG})
 """With these reasons no event has reached the destination."""
 
 

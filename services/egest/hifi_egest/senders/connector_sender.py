@@ -21,6 +21,7 @@ from hifi.runtime import log, metrics
 from hifi.runtime.clock import MICROSECONDS, monotonic_s, now_us
 from hifi.runtime.errors import HifiError, Misconfigured, Missing, Rejected, RejectedEvents, Unacknowledged
 from hifi_egest.delivery.delivery import OutboundRequest
+from hifi_egest.policy.outcome import NO_LOG
 from hifi_egest.senders.outbound_events import outbound_events
 from hifi_egest.senders.resources import SenderResources
 
@@ -117,7 +118,7 @@ class ConnectorSender:
             log_identity = self._read_log()
         except Misconfigured as error:
             return SentRequest(
-                NoResponse("unavailable", str(error), ambiguous=False), Attempt(now_us()), 0, monotonic_s()
+                NoResponse(NO_LOG, str(error), ambiguous=False), Attempt(now_us()), 0, monotonic_s()
             )
         events, rejected = outbound_events(request.deliveries, self._transform, log_identity)
         if rejected:

@@ -69,7 +69,7 @@ class LookupTables:
             most_heap_bytes: of all tables together in Spark's heap; a table beyond it is not used.
         """
         self._most_heap_bytes = most_heap_bytes
-        self._heap_bytes: dict[str, int] = {}
+        self._heap_bytes: dict[str, tuple[str, int]] = {}
         """Table to its memory in Spark's heap, about."""
         self._heap_lock = threading.Lock()
         self._limits = limits
@@ -216,7 +216,7 @@ class LookupTables:
             previous_table = tables.get(key)
             if previous_table is not None and (loss := previous_table.loss(table, lookup)) is not None:
                 raise Misconfigured(loss)
-            self._take_heap(key, table)
+            self._take_heap(key, name, table)
             tables[key] = table
             return table
 
@@ -240,19 +240,28 @@ class LookupTables:
         self._set_problem(cache.name, _emptiness(tables[key]))
         return None
 
-    def _take_heap(self, key: str, table: LookupTable) -> None:
-        """Reserve the memory of a table in Spark's heap, in place of that of the copy before it.
+    def _take_heap(self, key: str, name: str, table: LookupTable) -> None:
+        """Reserve the memory of a table in Spark's heap, in place of that of the copy or the declaration before it.
+
+        Args:
+            key: of the table, other for another declaration.
+            name: of the lookup with its pipe.
+            table: with its size.
 
         Raises:
             Misconfigured: all tables together would need too much.
         """
         with self._heap_lock:
             self._heap_bytes = {
-                held: size
-                for held, size in self._heap_bytes.items()
+                held: named_size
+                for held, named_size in self._heap_bytes.items()
                 if held in self._caches or held in self._readings
             }
-            other_bytes = sum(self._heap_bytes.values()) - self._heap_bytes.get(key, 0)
+            other_bytes = sum(
+                size
+                for held, (held_name, size) in self._heap_bytes.items()
+                if held != key and held_name != name
+            )
             if other_bytes + table.heap_bytes > self._most_heap_bytes:
                 raise Misconfigured(
                     f"its {len(table.rows):,} rows need {table.heap_bytes / 2**20:,.1f} MiB of Spark's heap beside"
@@ -260,7 +269,7 @@ class LookupTables:
                     f" {self._most_heap_bytes / 2**20:,.1f} MiB; ask for less, or have the operator raise"
                     " HIFI_ENRICH_DRIVER_MEMORY"
                 )
-            self._heap_bytes[key] = table.heap_bytes
+            self._heap_bytes[key] = name, table.heap_bytes
 
     async def _in_time(self, key: str, read_table: Callable[[], LookupTable]) -> LookupTable:
         """Read a table in a thread of its own: a server that never answers keeps it, and no other one.

@@ -9,6 +9,8 @@ NO_SPACE: Final = "No space left on device"
 """The text of the error of the operating system, which Spark's errors include."""
 _LEAST: Final = 1000
 _BATCHES_TO_DOUBLE: Final = 5
+_FULL: Final = 0.9
+"""Share of the most records that a batch with a backlog has at least: Spark rounds the share of each partition down."""
 
 
 class BatchSize:
@@ -47,13 +49,16 @@ class BatchSize:
             self.records = min(before, max(_LEAST, records // 2))
         return self.records < before
 
-    def finish(self, records: int) -> None:
+    def finish(self, records: int, most: int) -> None:
         """Note a batch that was written: some of them double the size again, and one without a backlog restores it.
 
         Args:
             records: in the batch.
+            most: that it could have; a query that began before the size changed says nothing about the new one.
         """
-        if records < self.records:
+        if most != self.records:
+            return
+        if records < most * _FULL:
             self.records = self._most
         self._finished_count += 1
         if self._finished_count >= _BATCHES_TO_DOUBLE:

@@ -173,7 +173,9 @@ class BatchProcessor:
                     delivery_rows.unpersist()
             if is_usable:
                 return delivery_rows
-        raise Retryable(f"offset {revision_offset} of the topic pipes has not arrived")
+        raise Retryable(
+            f"offset {revision_offset} of the topic pipes has not arrived, or tables were declared meanwhile"
+        )
 
     def _process_table(
         self,

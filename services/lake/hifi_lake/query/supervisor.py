@@ -140,7 +140,7 @@ class QuerySupervisor:
             )
             processor.process(records, batch_start, batch_end, offsets)
             self._finished_batches += 1
-            self._size.finish(self._batch_records)
+            self._size.finish(self._batch_records, records_per_batch)
             processor.maintain()
 
         checkpoint = self._scratch / f"checkpoint-{self._run_count}"

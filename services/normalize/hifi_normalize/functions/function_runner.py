@@ -116,7 +116,11 @@ class FunctionRunner:
                 sent = len(answers)
                 start_s, starved_at_start_s = monotonic_s(), worker.starved_s
                 while len(answers) < len(data):
-                    if sent - len(answers) <= _AHEAD // 2 and not (answers and answer_round.full):
+                    if (
+                        sent < len(data)
+                        and sent - len(answers) <= _AHEAD // 2
+                        and not (answers and answer_round.full)
+                    ):
                         end = min(len(answers) + _AHEAD, len(data))
                         worker.send(data[sent:end])
                         sent = end

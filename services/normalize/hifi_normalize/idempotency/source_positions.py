@@ -17,10 +17,11 @@ import orjson
 from typing_extensions import TypedDict
 
 from hifi.record.record import Record
-from hifi.record.source_position import SourcePosition
+from hifi.record.source_position import LAST_POSITION, SourcePosition
 
 _NOTHING: Final = -1
-_Number: TypeAlias = Annotated[int, msgspec.Meta(ge=_NOTHING, le=2**63 - 1)]
+_MOST: Final = int(LAST_POSITION)
+_Number: TypeAlias = Annotated[int, msgspec.Meta(ge=_NOTHING)]
 
 
 class SourceRun(NamedTuple):
@@ -127,11 +128,15 @@ class SourcePositions:
         if key is None or value is None:
             raise ValueError("it has no key or no value")
         body = _BODY.decode(value)
+        runs = [SourceRun(*source_run) for source_run in body["runs"]]
+        run_numbers = (number for run in runs for number in (run.first, run.highest_before))
+        if max(body["highest"], body["through"], *run_numbers) > _MOST:
+            raise ValueError(f"a number of it is above {_MOST}")
         loaded_partition = self._partitions.get(key)
         if loaded_partition is not None and loaded_partition.last_offset > body["through"]:
             return
         partition = self._partitions[key] = _SourcePartition(body["highest"], body["through"])
-        partition.runs = [SourceRun(*source_run) for source_run in body["runs"]]
+        partition.runs = runs
 
     def _records(self, keys: Iterable[bytes], committed: int) -> Iterable[Record]:
         for key in sorted(keys):

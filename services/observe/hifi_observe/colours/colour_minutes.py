@@ -169,7 +169,7 @@ def _judge(
 
 def _intake(rows: Iterable[Mapping[str, Any]], front: Mapping[str, Any] | None) -> IngestHealth:
     """Ingest of both colours and the front are one: it is silent when both colours are, or the front is."""
-    intakes = [IngestHealth(**row["intake"]) for row in rows]
+    intakes = [IngestHealth.of(row["intake"]) for row in rows]
     failed, answered = refusals(front)
     gap_s = min((intake.gap_s for intake in intakes if intake.gap_s is not None), default=None)
     if front is not None:

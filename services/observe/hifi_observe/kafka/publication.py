@@ -45,7 +45,10 @@ async def publish_minutes(
             *pipes.names(),
             *(pipe for kept in store.kept() for pipe, minutes in kept.items() if minutes),
         }
-        for pipe in merger.owned(sorted(names), partitions.numbers):
+        owned_pipes = merger.owned(sorted(names), partitions.numbers)
+        for pipe in unpublished.keys() - set(owned_pipes):
+            del unpublished[pipe]  # its owner publishes newer ones
+        for pipe in owned_pipes:
             try:
                 unpublished[pipe] = unpublished.get(pipe, []) + merger.merge(pipe)
                 if unpublished[pipe]:
@@ -56,6 +59,9 @@ async def publish_minutes(
             while merger.unreadable:
                 key, reason = merger.unreadable.popitem()
                 logger.error("record-unreadable", key=key.decode(), error=reason)
+            for minute, reason in merger.unmerged.items():
+                logger.error("minute-not-merged", pipe=pipe, minute=minute, error=reason)
+            merger.unmerged.clear()
         await asyncio.sleep(min(_LONGEST_MERGE_INTERVAL_S, interval_s))
 
 

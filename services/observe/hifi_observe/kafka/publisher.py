@@ -106,12 +106,17 @@ class Publisher:
         )
 
     async def live(self, partition: int, value: dict[str, Any]) -> None:
-        """Write momentary figures of a partition number; the first piece is the last record, and completes them."""
-        records = [
-            Record(record_keys.live(partition, number), orjson.dumps(piece), [])
-            for number, piece in enumerate(pieces_of(value))
-        ]
-        await self._producer.send_and_wait(self._topics.minutes, partition, records[::-1])
+        """Write momentary figures of a partition number, in one record if it has room, which 0.1.0rc1 reads.
+
+        Of several the first piece is the last record, and completes them.
+        """
+        records = [Record(record_keys.live(partition), orjson.dumps(value), [])]
+        if not is_sendable(records[0]):
+            records = [
+                Record(record_keys.live(partition, number), orjson.dumps(piece), [])
+                for number, piece in reversed(list(enumerate(pieces_of(value))))
+            ]
+        await self._producer.send_and_wait(self._topics.minutes, partition, records)
 
     async def open_minutes(self, partition: int, rows: list[dict[str, Any]]) -> None:
         """Write provisional figures of minutes that are still open."""

@@ -106,7 +106,7 @@ def group_records(  # noqa: C901, PLR0912, PLR0915 - one loop without calls: the
     receipt: list[bytes] = []
     watch_header = b""
     for record in records:
-        headers = record.headers
+        headers: Sequence[tuple[str, bytes | None]] = record.headers
         offset = record.offset
         try:
             if identity.read(headers):
@@ -138,7 +138,7 @@ def group_records(  # noqa: C901, PLR0912, PLR0915 - one loop without calls: the
                 receipt = split_receipt(headers)
                 group = _receipt_group(epoch_groups, receipt)
             else:
-                stages = stages_of(dict(headers))
+                stages = stages_of({name: value for name, value in headers if value is not None})
                 group = epoch_groups.groups.get(stages)
                 if group is None:
                     group = epoch_groups.add(stages, RecordGroup(stages, epoch_groups.epoch))
@@ -163,7 +163,7 @@ def group_records(  # noqa: C901, PLR0912, PLR0915 - one loop without calls: the
         if times is not None:
             if time_index >= len(headers) or headers[time_index][0] != TIME:
                 time_index = _time_index(headers)
-            times.identities.append(headers[0][1])
+            times.identities.append(headers[0][1] or b"")
             times.append_ms.append(append_ms)
             times.accepted_us.append(identity.accepted_us)
             times.event_times.append(headers[time_index][1] if time_index else None)
@@ -189,7 +189,7 @@ def group_records(  # noqa: C901, PLR0912, PLR0915 - one loop without calls: the
     return batch
 
 
-def _is_heartbeat(headers: Sequence[tuple[str, bytes]]) -> bool:
+def _is_heartbeat(headers: Sequence[tuple[str, bytes | None]]) -> bool:
     """Whether a record that is not an event is a heartbeat, not a foreign one."""
     try:
         return is_heartbeat(headers)
@@ -216,7 +216,7 @@ def _receipt_group(epoch_groups: _EpochGroups, receipt: list[bytes]) -> RecordGr
     return group
 
 
-def _time_index(headers: Sequence[tuple[str, bytes]]) -> int:
+def _time_index(headers: Sequence[tuple[str, bytes | None]]) -> int:
     """Index of the header `ce_time`; 0 if there is none."""
     for index, (name, _) in enumerate(headers):
         if name == TIME:
@@ -226,7 +226,7 @@ def _time_index(headers: Sequence[tuple[str, bytes]]) -> int:
 
 def _last_raw_offset(record: ConsumedRecord) -> int:
     """The offset in `raw` of the last record of `enriched`; -1 for a replay, and where it is unknown."""
-    headers = record.headers
+    headers: Sequence[tuple[str, bytes | None]] = record.headers
     try:
         if any(name == REPLAY for name, _ in headers):
             return -1

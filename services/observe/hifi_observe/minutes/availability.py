@@ -51,6 +51,11 @@ class IngestHealth:
     paused: int = 0
     """Requests to this pipe that were refused because it is paused."""
 
+    @classmethod
+    def of(cls, figures: Mapping[str, Any]) -> "IngestHealth":
+        """The health in a merged minute; figures of a later release are skipped."""
+        return cls(**{name: figures[name] for name in cls.__dataclass_fields__ if name in figures})
+
     def worst(self, other_health: "IngestHealth") -> "IngestHealth":
         """Merge two sources of which each may miss a part."""
         gaps = [health.gap_s for health in (self, other_health) if health.gap_s is not None]

@@ -72,6 +72,8 @@ class MinuteMerger:
         self._owners = owners
         self.unreadable: dict[bytes, str] = {}
         """Key of what is no share, in the place of one, to why; whoever tells of it removes it."""
+        self.unmerged: dict[int, str] = {}
+        """Minutes of the pipe merged last that failed and are tried again, to why; who tells of them removes them."""
         self._followed: dict[bytes, tuple[bytes, int]] = {}
         """Key of an old share to its value, and for how many minutes its events are followed."""
 
@@ -107,20 +109,33 @@ class MinuteMerger:
         added_counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
         changed_days: defaultdict[int, list[int]] = defaultdict(list)
         for minute in sorted(due_minutes):
-            merged = self._merged(pipe, minute, limits)
+            merged, ids_records = self._merged_with_ids(pipe, minute, limits)
             if merged is not None:
                 records.append((record_keys.minute(pipe, minute), merged))
-                records += self._ids(pipe, minute, merged)
+                records += ids_records
                 previous_counts = self._store.counts[pipe].get(minute, (0,) * len(COUNTS))
                 for name, count in zip(COUNTS, previous_counts, strict=True):
                     added_counts[day_of(minute)][name] += merged[name] - count
                 changed_days[day_of(minute)].append(minute)
                 self._store.take(record_keys.minute(pipe, minute), orjson.dumps(merged))
-            changed.discard(minute)
+            changed.difference_update({minute} - self.unmerged.keys())
         for number, minutes in sorted(changed_days.items()):
             day = self._day(pipe, number, minutes, added_counts[number], closed_minute)
             records.append((record_keys.day(pipe, number), day.dump()))
         return records + self._deletions(pipe, closed_minute)
+
+    def _merged_with_ids(
+        self, pipe: str, minute: int, limits: SloLimits
+    ) -> tuple[dict[str, Any] | None, Records]:
+        """A minute and the record of its ids, as `_merged`; if it fails it is tried again the next time."""
+        try:
+            merged = self._merged(pipe, minute, limits)
+            return merged, [] if merged is None else self._ids(pipe, minute, merged)
+        except Exception as error:  # noqa: BLE001 - one minute keeps no other one waiting
+            self._merged_of[pipe].pop(minute, None)  # else the next attempt takes it for merged
+            self.unmerged[minute] = repr(error)
+            self._store.changed[pipe].add(minute)
+            return None, []
 
     def _unmerged(self, pipe: str, closed_minute: int) -> list[int]:
         """The minutes since the last one that was merged, at most `_AT_ONCE`; later ones are left for the next time."""
@@ -152,7 +167,7 @@ class MinuteMerger:
         merged_of = self._merged_of[pipe]
         earlier_shares, shares_of = merged_of.get(minute), {share.partition: share.at_us for share in shares}
         if previous_minute is not None and (
-            max(shares_of.values(), default=0) <= previous_minute["at_us"]
+            max(shares_of.values(), default=0) <= previous_minute.get("at_us", 0)
             if earlier_shares is None  # before a restart
             else shares_of == earlier_shares
         ):
@@ -163,7 +178,7 @@ class MinuteMerger:
         intake = self._store.intake(pipe, minute)
         if previous_minute is not None:
             # Markers cover the minutes that closed last: of those before a restart only the merged minute knows.
-            intake = intake.worst(IngestHealth(**previous_minute.get("intake", {})))
+            intake = intake.worst(IngestHealth.of(previous_minute.get("intake", {})))
         return merge(pipe, minute, shares, limits, intake, keep_lags=self._keep_lags())
 
     def _shares(self, pipe: str, minute: int) -> list[MinuteShare]:

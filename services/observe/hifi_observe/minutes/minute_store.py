@@ -198,9 +198,11 @@ class MinuteStore:
             self._live_pieces[partition][piece] = value
             return
         record_checks.LIVE.validate_python(value)
-        if partition in self._live_pieces:
-            pieces = self._live_pieces.pop(partition)
-            value = joined(value, [pieces[number] for number in sorted(pieces)])
+        pieces = self._live_pieces.pop(partition, {})
+        further_pieces = [pieces[number] for number in sorted(pieces) if pieces[number]["at"] == value["at"]]
+        if len(further_pieces) < value.get("pieces", 1) - 1 and partition in self.live:
+            return  # some are of another publication: the figures before hold
+        value = joined(value, further_pieces)
         previous_figures = self.live.get(partition)
         if previous_figures is not None and previous_figures["at"] != value["at"]:
             self.previous_live[partition] = previous_figures

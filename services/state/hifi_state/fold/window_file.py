@@ -20,7 +20,7 @@ from hifi_state.fold.key_limit import KeyLimit
 from hifi_state.fold.progress import Progress
 from hifi_state.fold.window_row import FoldedEvent, PartValue, WindowRow
 
-_FORMAT: Final = 5
+_FORMAT: Final = 6
 _LARGEST: Final = 2**63 - 1
 _MOST_DIGITS: Final = 18
 """Whole numbers with more digits are kept as text, since SQLite's have 64 bits; and NaN is, which is null for it."""

@@ -12,6 +12,7 @@ from tests.support.egest.egest_stream import until
 
 from hifi.delivery.attempt import Attempt
 from hifi.kafka.consumer import AssignedPartition
+from hifi.kafka.producer import is_sendable
 from hifi.kafka.topics import MAX_RECORD_BYTES, Topics
 from hifi.record.fields import fields, packed
 from hifi.record.headers import (
@@ -279,7 +280,7 @@ class SizedProducer:
         self.values: list[bytes | None] = []
 
     def send(self, _: str, __: int, records: Sequence[Record]) -> Any:
-        if any(record.value == b"large" for record in records):
+        if not all(map(is_sendable, records)):
             raise Rejected("too-large", "a large record")
         self.values += [record.value for record in records]
         acknowledged = asyncio.get_running_loop().create_future()
@@ -290,7 +291,10 @@ class SizedProducer:
         await self.send(topic, partition, records).acknowledged
 
 
-@pytest.mark.parametrize("values", [(b"1", b"large", b"2"), (b"1", b"2")])
+LARGE = b"x" * MAX_RECORD_BYTES
+
+
+@pytest.mark.parametrize("values", [(b"1", LARGE, b"2"), (b"1", b"2")])
 async def test_neither_a_record_that_is_refused_nor_a_call_that_fails_keeps_others_from_being_acknowledged(
     values: Sequence[bytes],
 ) -> None:
@@ -307,5 +311,15 @@ async def test_neither_a_record_that_is_refused_nor_a_call_that_fails_keeps_othe
         outbox.send("t", 0, [Record(b"k", value, [])], partial(acknowledged, value))
     await until(lambda: len(called) == len(values), 5)
     assert called == list(values)
+    assert producer.values == [b"1", b"2"]
+    assert not outbox.failed.done()
+
+
+async def test_of_the_receipts_of_a_request_only_that_is_left_out_which_no_topic_takes() -> None:
+    producer, acknowledged = SizedProducer(), asyncio.Event()
+    outbox = Outbox(producer)  # type: ignore[arg-type]
+    outbox.send("t", 0, [Record(b"k", value, []) for value in (b"1", LARGE, b"2")], acknowledged.set)
+    async with asyncio.timeout(5):
+        await acknowledged.wait()
     assert producer.values == [b"1", b"2"]
     assert not outbox.failed.done()

@@ -157,3 +157,13 @@ def test_a_record_of_another_form_is_refused_and_nothing_of_it_is_kept(
     with pytest.raises(ValueError):
         positions.load(key, value)
     assert len(positions) == 0
+
+
+@pytest.mark.parametrize("position", [2**63 + 42, 2**64 - 1])
+def test_positions_of_64_bits_are_known_to_the_next_owner(position: int) -> None:
+    positions, source = SourcePositions(), SourcePosition(b"1" * 16, position, b"sql/orders")
+    assert not positions.is_copy("orders", source, 7)
+    _, [record] = positions.take_unwritten(0)
+    next_positions = SourcePositions()
+    next_positions.load(record.key, record.value)
+    assert next_positions.is_copy("orders", source._replace(run=b"2" * 16), 8)

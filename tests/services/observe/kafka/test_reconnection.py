@@ -52,6 +52,7 @@ async def test_a_pipe_that_cannot_be_published_keeps_no_other_waiting_and_loses_
     class MergerDouble:
         def __init__(self) -> None:
             self.unreadable: dict[bytes, str] = {}
+            self.unmerged: dict[int, str] = {}
             self.records: dict[str, list[list[tuple[bytes, Any]]]] = {
                 "a": [[(b"a/1", {})], [(b"a/2", {})]],
                 "b": [[(b"b/1", {})]],
