@@ -259,7 +259,9 @@ def _bits(declared: Mapping[str, Any]) -> Callable[[Any, bool], Any]:
 
     def text(value: Any, _: bool) -> str:
         if length > _MOST_BITS:  # a length alone could ask for any amount of memory
-            raise Unreadable(f"is of a type of {length:,} bits, of which PostgreSQL has at most {_MOST_BITS:,}")
+            raise Unreadable(
+                f"is of a type of {length:,} bits, of which PostgreSQL has at most {_MOST_BITS:,}"
+            )
         return format(int.from_bytes(base64.b64decode(value), "little"), f"0{length}b")
 
     return text
