@@ -309,7 +309,7 @@ async def test_neither_a_record_that_is_refused_nor_a_call_that_fails_keeps_othe
 
     for value in values:
         outbox.send("t", 0, [Record(b"k", value, [])], partial(acknowledged, value))
-    await until(lambda: len(called) == len(values), 5)
+    await until(lambda: len(called) == len(values), 30)
     assert called == list(values)
     assert producer.values == [b"1", b"2"]
     assert not outbox.failed.done()
@@ -319,7 +319,7 @@ async def test_of_the_receipts_of_a_request_only_that_is_left_out_which_no_topic
     producer, acknowledged = SizedProducer(), asyncio.Event()
     outbox = Outbox(producer)  # type: ignore[arg-type]
     outbox.send("t", 0, [Record(b"k", value, []) for value in (b"1", LARGE, b"2")], acknowledged.set)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await acknowledged.wait()
     assert producer.values == [b"1", b"2"]
     assert not outbox.failed.done()
