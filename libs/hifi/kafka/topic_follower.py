@@ -15,8 +15,8 @@ from aiokafka.errors import KafkaError
 
 from hifi.kafka.clients import assigned_consumer, close, connect
 from hifi.kafka.foreign_records import UnreadRecord
-from hifi.kafka.topic_reader import read_assigned
-from hifi.runtime import log, metrics
+from hifi.kafka.topic_reader import note_unreadable, read_assigned
+from hifi.runtime import log
 from hifi.runtime.clock import monotonic_s
 
 TakeRecord: TypeAlias = Callable[[ConsumerRecord], None]
@@ -297,18 +297,11 @@ class PartitionFollower:
                 if _unreadable:
                     _unreadable.pop((tp, record.key), None)
             except Exception as error:  # noqa: BLE001 - whatever the record is, those after it must be read
-                metrics.UNREADABLE_RECORDS.labels(record.topic).inc()
+                note_unreadable(record, repr(error))
                 if len(_unreadable) < _KEPT_UNREADABLE or (tp, record.key) in _unreadable:
                     _unreadable[tp, record.key] = UnreadableRecord(
                         record.topic, record.partition, record.offset, record.key, type(error).__name__
                     )
-                logger.error(  # noqa: TRY400 - the record is at fault, not the code that reads it
-                    "record-unreadable",
-                    topic=record.topic,
-                    partition=record.partition,
-                    offset=record.offset,
-                    error=repr(error),
-                )
 
     def _log_failure(self, error: Exception) -> None:
         topics = sorted({tp.topic for tp in self._handlers})

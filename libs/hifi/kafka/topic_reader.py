@@ -5,7 +5,11 @@ from typing import Any
 
 from aiokafka import ConsumerRecord, TopicPartition
 
+from hifi.runtime import log, metrics
+
 _POLL_MS = 500
+
+logger = log.get(__name__)
 
 
 async def offset_ranges(
@@ -71,3 +75,20 @@ async def read_assigned(
                 records if records[-1].offset < end else [record for record in records if record.offset < end]
             )
         unread = [tp for tp in unread if await consumer.position(tp) < ranges[tp].stop]
+
+
+def note_unreadable(record: ConsumerRecord, error: str) -> None:
+    """Count and log a record of the stream's own topics that is skipped, since those after it must be read.
+
+    Args:
+        record: that cannot be read.
+        error: why.
+    """
+    metrics.UNREADABLE_RECORDS.labels(record.topic).inc()
+    logger.error(
+        "record-unreadable",
+        topic=record.topic,
+        partition=record.partition,
+        offset=record.offset,
+        error=error,
+    )

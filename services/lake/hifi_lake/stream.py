@@ -15,7 +15,7 @@ from hifi.delivery.several_logs import require_usable
 from hifi.kafka.clients import topic_consumer
 from hifi.kafka.group_offsets import GroupOffsets
 from hifi.kafka.leader_election import LeaderElection
-from hifi.kafka.topic_reader import offset_ranges, read_ranges
+from hifi.kafka.topic_reader import note_unreadable, offset_ranges, read_ranges
 from hifi.kafka.topics import Topics
 from hifi.pipe.limit_check import destination_refusals, require_none
 from hifi.pipe.limits import pipe_limits
@@ -24,7 +24,6 @@ from hifi.pipe.pipes_end import NOTHING_KNOWN, read_pipes_end
 from hifi.pipe.reader import reader
 from hifi.pipe.registry import PipeRegistry
 from hifi.runtime import log as service_log
-from hifi.runtime import metrics
 from hifi.runtime.clock import monotonic_s
 from hifi.runtime.errors import Fenced
 from hifi.runtime.health import Health
@@ -192,14 +191,7 @@ class LakeStream:
             }
             async for records in read_ranges(consumer, ranges):
                 for record, error in self._recorded.add(records):
-                    metrics.UNREADABLE_RECORDS.labels(topic).inc()
-                    logger.error(
-                        "record-unreadable",
-                        topic=topic,
-                        partition=record.partition,
-                        offset=record.offset,
-                        error=error,
-                    )
+                    note_unreadable(record, error)
 
     def _receipt_partitions(self) -> list[TopicPartition]:
         return [

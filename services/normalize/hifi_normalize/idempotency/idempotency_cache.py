@@ -17,7 +17,7 @@ from aiokafka.errors import KafkaError
 from hifi.kafka.clients import topic_consumer
 from hifi.kafka.consumer import AssignedPartition
 from hifi.kafka.producer import Producer
-from hifi.kafka.topic_reader import offset_ranges, read_ranges
+from hifi.kafka.topic_reader import note_unreadable, offset_ranges, read_ranges
 from hifi.record.record import Record
 from hifi.runtime import log, metrics
 from hifi.runtime.clock import wait_at_most
@@ -311,11 +311,4 @@ def _skipped_if_unreadable(record: ConsumerRecord) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # noqa: BLE001 - whatever the record is
-        metrics.UNREADABLE_RECORDS.labels(record.topic).inc()
-        logger.error(  # noqa: TRY400 - the record is at fault, not the code that reads it
-            "record-unreadable",
-            topic=record.topic,
-            partition=record.partition,
-            offset=record.offset,
-            error=repr(error),
-        )
+        note_unreadable(record, repr(error))
