@@ -30,6 +30,14 @@ class PipesEnd(NamedTuple):
         """
         return revision_offset >= self.offset and existed_ms < self.before_ms
 
+    def excludes_sql(self, revision_offset: str) -> str:
+        """`excludes` as Spark SQL, for records of Kafka, which existed at their `timestamp`.
+
+        Args:
+            revision_offset: SQL of the offset that an event names (bigint).
+        """
+        return f"{revision_offset} >= {self.offset}L and unix_millis(timestamp) < {self.before_ms}L"
+
 
 NOTHING_KNOWN: Final = PipesEnd(0, 0)
 

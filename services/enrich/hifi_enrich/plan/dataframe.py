@@ -216,7 +216,8 @@ class DataFrameBuilder:
         is_current = F.col("is_event") & ~is_newer
         if _may_be_unpublished(plan):
             failure = f"{PIPE_UNREADABLE}: {never_published(_ANY_OFFSET, plan.pipes_end)}"
-            unpublished = F.expr(record_sql.unpublished(*plan.pipes_end, failure, _ANY_OFFSET))
+            is_excluded = plan.pipes_end.excludes_sql(record_sql.revision_offset())
+            unpublished = F.expr(record_sql.unpublished(is_excluded, failure, _ANY_OFFSET))
             frame = frame.withColumn("unpublished", F.when(is_newer, unpublished)).drop("timestamp")
             is_newer &= F.col("unpublished").isNull()
         frame = frame.withColumn("newer", F.when(is_newer, revision_offset))

@@ -76,19 +76,16 @@ def merged() -> str:
     return f"if({_adds_fields()}, concat({data_start}, if({is_blank}, X'', X'2C'), {added_fields}), value)"
 
 
-def unpublished(end_offset: int, before_ms: int, failure: str, any_offset: int) -> str:
+def unpublished(is_excluded: str, failure: str, any_offset: int) -> str:
     """SQL of the failure of an event whose revision was never published, else null; from `identity` and `timestamp`.
 
     Args:
-        end_offset: of the topic `pipes`.
-        before_ms: revisions published before are below it, milliseconds since 1970 UTC.
+        is_excluded: whether the revision was never published, see `PipesEnd.excludes_sql`.
         failure: `reason: detail`, with `any_offset` in place of the offset that the event names.
         any_offset: a number that is not in it otherwise.
     """
-    offset = revision_offset()
     return (
-        f"case when {offset} >= {end_offset} and unix_millis(timestamp) < {before_ms} "
-        f"then replace({literal(failure)}, '{any_offset}', {offset}) end"
+        f"case when {is_excluded} then replace({literal(failure)}, '{any_offset}', {revision_offset()}) end"
     )
 
 

@@ -51,11 +51,8 @@ def parse(records: DataFrame, pipes_end: PipesEnd) -> DataFrame:
     """
     for name, expression in _PARSED.items():
         records = records.withColumn(name, sql.expr(expression))
-    # The SQL of `PipesEnd.excludes`.
-    is_unpublished = (
-        f"revision_offset >= {pipes_end.offset}L and unix_millis(timestamp) < {pipes_end.before_ms}L"
-    )
-    return records.withColumn(UNPUBLISHED, sql.expr(f"coalesce({is_unpublished}, false)"))
+    is_unpublished = f"coalesce({pipes_end.excludes_sql('revision_offset')}, false)"
+    return records.withColumn(UNPUBLISHED, sql.expr(is_unpublished))
 
 
 def deliveries(parsed: DataFrame, tables: Iterable[tuple[str, str]]) -> DataFrame:
