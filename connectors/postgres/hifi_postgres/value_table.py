@@ -1,6 +1,6 @@
 """Representations of JSON values in the columns of a PostgreSQL destination, with an example of each. Pure.
 
-docs/connectors.md has it as a table, and tests write each example to a real server.
+docs/destinations.md has it as a table, and tests write each example to a real server.
 """
 
 from typing import Final, NamedTuple

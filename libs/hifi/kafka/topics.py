@@ -250,7 +250,7 @@ class Topics:
 
     @property
     def watermarks(self) -> str:
-        """Until when all events of a pipe have their outcome at a destination, and what is open, each second."""
+        """Until when all events of a pipe have their outcome at a destination, and what is open."""
         return f"{self.stream}.watermarks"
 
     @property

@@ -85,15 +85,15 @@ class PipeLimits(BaseSettings):
 
     raw_views: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_commas)] = Field(
         default=(),
-        description="Views that may read `raw`, where nothing is masked, separated by commas; default: none.",
+        description="Views that may read `raw`, where only `source.mask` holds, separated by commas; default: none.",
     )
 
     def refuse_raw_view(self, view: str) -> str | None:
-        """Why a view may not read `raw`, whose data is not masked; None: it may."""
+        """Why a view may not read `raw`, where only `source.mask` holds; None: it may."""
         if view in self.raw_views:
             return None
         return (
-            f"the view {view} may not read raw, where nothing is masked: read normalized or enriched, or have the "
+            f"the view {view} may not read raw, where only source.mask holds: read normalized or enriched, or have the "
             f"operator add {view} to {PREFIX}RAW_VIEWS"
         )
 

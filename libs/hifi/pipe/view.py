@@ -59,7 +59,8 @@ class ViewSource(StrictModel):
     pipe: Name = Field(description="Pipe.")
     at: ViewedTopic = Field(
         ViewedTopic.ENRICHED,
-        description="Topic: `normalized` and `enriched` are masked; `raw` is not, and needs `HIFI_PIPES_RAW_VIEWS`.",
+        description="Topic: `normalized` and `enriched` are masked; `raw` is only by `source.mask`, and needs "
+        "`HIFI_PIPES_RAW_VIEWS`.",
     )
 
 

@@ -1,4 +1,4 @@
-"""The SQL that pipes may write: functions and operators by name. Pure.
+"""The SQL that pipes may write: functions and operators by name, and how deep it is. Pure.
 
 An expression gets one event and gives the same result whenever it is evaluated: it reads no file, clock or session, and
 calls no Java. Where it raises an error, as `element_at` does for the index 0 and `rlike` for a wrong pattern,

@@ -38,7 +38,8 @@ class EgestSettings(ServiceSettings):
     egest_send_within_s: float = Field(
         10,
         gt=0,
-        description="Longest time in a lane's queue; then the retrier.",
+        description="Longest time in a lane's queue, and longest pause of a destination that egest waits out; then "
+        "the retrier.",
     )
     egest_unacknowledged_receipts: int = Field(
         2000,

@@ -1,1 +1,1 @@
-"""Holds failed and parked deliveries until they are due, then writes them to `retry-out`."""
+"""Holds failed deliveries until they are due, parked ones until their destination is resumed; then `retry-out`."""

@@ -1,4 +1,4 @@
-"""retrier: retry-in.<delay> > waits until each delivery is due > retry-out, same partition."""
+"""retrier: retry-in.<delay>, parked > waits until each is due, or its destination resumed > retry-out, dead-letter."""
 
 from hifi.delivery.destination_follower import DestinationFollower
 from hifi.kafka.certificate_reports import report_certificates

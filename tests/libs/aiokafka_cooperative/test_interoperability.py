@@ -10,8 +10,8 @@ from tests.support.aiokafka_cooperative.members import Ours
     [
         pytest.param(True, "theirs", id="ours-leads-librdkafka"),
         pytest.param(False, "theirs", id="theirs-leads-librdkafka"),
-        pytest.param(True, "javas", id="ours-leads-java"),
         # Faster: the same with librdkafka.
+        pytest.param(True, "javas", id="ours-leads-java", marks=pytest.mark.more),
         pytest.param(False, "javas", id="theirs-leads-java", marks=pytest.mark.more),
     ],
 )

@@ -50,7 +50,7 @@ def test_raw_needs_a_right_of_its_own(tmp_path: Path, monkeypatch: pytest.Monkey
     raw = VIEW.replace("{pipe: flights}", "{pipe: flights, at: raw}")
     (message,) = problems(tmp_path, view=raw)
     assert message.startswith(
-        "view.yaml:2: from.at: the view flights-now may not read raw, where nothing is masked"
+        "view.yaml:2: from.at: the view flights-now may not read raw, where only source.mask holds"
     )
     assert "HIFI_PIPES_RAW_VIEWS" in message
     monkeypatch.setenv("HIFI_PIPES_RAW_VIEWS", "others,flights-now")

@@ -68,7 +68,10 @@ def restarts(cause: str) -> float:
     return REGISTRY.get_sample_value("hifi_enrich_query_restarts_total", {"cause": cause}) or 0
 
 
-@pytest.mark.parametrize(("trigger", "tasks"), [("micro-batch", 2), ("micro-batch", 1), ("real-time", 2)])
+@pytest.mark.parametrize(
+    ("trigger", "tasks"),
+    [("micro-batch", 2), pytest.param("micro-batch", 1, marks=pytest.mark.more), ("real-time", 2)],
+)
 async def test_events_pass_once_in_order_with_key_headers_and_partition(
     kafka: str, spark: SparkSession, tmp_path: Path, trigger: str, tasks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""Spark sessions for what folds ranges without Kafka, and with it."""
+"""A Spark session as the service has it, with the first compiler only: most code runs a few times."""
 
 import uuid
 from collections.abc import Iterator
@@ -7,15 +7,16 @@ import pytest
 from pyspark.sql import SparkSession
 
 from hifi.spark.bulk_session import start_bulk_session
-from hifi.spark.spark_session import GENERATED, scratch_folder, start_spark, stop_spark
+from hifi.spark.spark_session import JVM_OPTIONS, scratch_folder, stop_spark
 from hifi_state.settings import StateSettings
 
 
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    """A session with one core, for the tests of a module."""
+@pytest.fixture(scope="session")
+def spark(kafka: str) -> Iterator[SparkSession]:
+    """One core, for the tests of all modules: a session of its own would be cold for each."""
+    conf = {"spark.driver.extraJavaOptions": JVM_OPTIONS}
     with scratch_folder() as scratch:
-        session = start_spark("local[1]", "test-state", scratch, GENERATED)
+        session = start_bulk_session(StateSettings(kafka=kafka), "state", scratch, "local[1]", "1g", conf)
         yield session
         stop_spark(session)
 
@@ -24,12 +25,3 @@ def spark() -> Iterator[SparkSession]:
 def settings(kafka: str) -> StateSettings:
     """Those of a stream of its own."""
     return StateSettings(kafka=kafka, stream=f"s{uuid.uuid4().hex[:8]}")
-
-
-@pytest.fixture(scope="module")
-def bulk_spark(kafka: str) -> Iterator[SparkSession]:
-    """A session as the service has it, with one core, for the tests of a module."""
-    with scratch_folder() as scratch:
-        session = start_bulk_session(StateSettings(kafka=kafka), "state", scratch, "local[1]", "512m", {})
-        yield session
-        stop_spark(session)

@@ -182,7 +182,7 @@ _CASES = {
 }
 
 
-@settings(SETTINGS, max_examples=3)
+@settings(SETTINGS, max_examples=2)
 @given(**_CASES)
 def test_two_declarations_compare_as_the_oracle_does_over_any_part_of_the_log(
     spark: SparkSession, seed: int, pair: tuple[Declared, Declared], share: float, part: int

@@ -63,14 +63,14 @@ def shown(folded: FoldedRange) -> tuple[object, list[str]]:
 
 @pytest.mark.parametrize("kinds", [KINDS, pytest.param(MORE_KINDS, marks=pytest.mark.more)])
 async def test_a_small_range_is_folded_as_any_other(
-    settings: StateSettings, bulk_spark: SparkSession, kinds: list[Mapping[str, object]]
+    settings: StateSettings, spark: SparkSession, kinds: list[Mapping[str, object]]
 ) -> None:
     stamped_log = disordered(3, PARTITIONS, RECORDS, empty=[1], joined=True)
     await written(stamped_log, settings)
 
     def compare(kind: Mapping[str, object]) -> int:
         """Fold ranges both ways; the number of rows or of dead letters, whichever is less."""
-        ranges, folder = ranges_of(settings, bulk_spark, kind)
+        ranges, folder = ranges_of(settings, spark, kind)
         start = dict.fromkeys(stamped_log.ends(), 0)
         raws: dict[int, int] = {}
         horizon_ms = emitted_ms = None
@@ -94,9 +94,7 @@ async def test_a_small_range_is_folded_as_any_other(
 
 
 @pytest.mark.more
-async def test_a_date_of_a_key_is_the_same_in_both_ways(
-    settings: StateSettings, bulk_spark: SparkSession
-) -> None:
+async def test_a_date_of_a_key_is_the_same_in_both_ways(settings: StateSettings, spark: SparkSession) -> None:
     stamped_log = StampedLog(1)
     days = ("2026-01-05", "0001-01-01", "9999-12-31", "2026-01-05")
     for day in days:
@@ -105,7 +103,7 @@ async def test_a_date_of_a_key_is_the_same_in_both_ways(
     await written(stamped_log, settings)
     flights = Pipe.model_validate(FLIGHTS.model_dump(by_alias=True) | {"enrich": FIELDS_WITH_DAY})
     key = {"day": "date", "carrier": "string"}
-    ranges, folder = ranges_of(settings, bulk_spark, WINDOWS, flights, key=key)
+    ranges, folder = ranges_of(settings, spark, WINDOWS, flights, key=key)
     rules, end = FoldRules(1, {}, None), stamped_log.ends()
     for keeps_events in (False, True):
         folded = await asyncio.to_thread(ranges.fold, folder, {0: 0}, end, rules, keeps_events=keeps_events)
@@ -115,12 +113,10 @@ async def test_a_date_of_a_key_is_the_same_in_both_ways(
         await asyncio.to_thread(folded.release)
 
 
-async def test_a_range_whose_records_are_deleted_fails(
-    settings: StateSettings, bulk_spark: SparkSession
-) -> None:
+async def test_a_range_whose_records_are_deleted_fails(settings: StateSettings, spark: SparkSession) -> None:
     stamped_log = disordered(4, 1, 50)
     await written(stamped_log, settings)
-    ranges, folder = ranges_of(settings, bulk_spark, WINDOWS)
+    ranges, folder = ranges_of(settings, spark, WINDOWS)
     rules, end = FoldRules(1, {}, None), stamped_log.ends()
     admin = AIOKafkaAdminClient(bootstrap_servers=settings.kafka)
     await admin.start()
@@ -135,14 +131,14 @@ async def test_a_range_whose_records_are_deleted_fails(
 
 
 async def test_a_small_range_that_makes_too_many_bytes_is_not_held_in_memory(
-    settings: StateSettings, bulk_spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    settings: StateSettings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stamped_log = StampedLog(1)
     for carrier in (None, None, "A"):
         flight = {"carrier": carrier, "delay": 1, "price": 1.5, "cancelled": False, "text": "x" * 10_000}
         stamped_log.event(0, START_MS, START_MS, flight)
     await written(stamped_log, settings)
-    ranges, folder = ranges_of(settings, bulk_spark, {"first": "2s"})
+    ranges, folder = ranges_of(settings, spark, {"first": "2s"})
     rules, end = FoldRules(1, {}, None), stamped_log.ends()
 
     def folded() -> FoldedRange:

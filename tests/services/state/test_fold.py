@@ -45,8 +45,8 @@ KINDS = [
     *(LIMITED_EACH, LIMITED_FIRST, LIMITED_JOIN),
 ]
 LOSSES = [
-    pytest.param(False, id="with its file", marks=pytest.mark.more),
-    pytest.param(True, id="without its file"),
+    pytest.param(False, id="with its file"),
+    pytest.param(True, id="without its file", marks=pytest.mark.more),
 ]
 KILLS = [
     ("within the results", KEEPING_JOIN, True),
@@ -125,12 +125,7 @@ def flight(carrier: str | None = "A", delay: int = 20) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "window",
-    [
-        KEEPING_JOIN,
-        *map(
-            more, [SLIDING, TUMBLING, SESSION, EACH, FIRST, JOIN, LIMITED_EACH, LIMITED_FIRST, LIMITED_JOIN]
-        ),
-    ],
+    list(map(more, KINDS)),
 )
 async def test_results_and_refused_events_are_those_of_the_oracle(
     spark: SparkSession, tmp_path: Path, window: dict[str, Any]

@@ -1,1 +1,1 @@
-"""CPU time, and limits of processes with users' code."""
+"""CPU time, and limits of processes with users' functions or files."""

@@ -1,4 +1,4 @@
-"""Limits of processes that run users' functions: few variables, and bounded memory."""
+"""Limits of processes that run users' functions or read users' files: few variables, and bounded memory."""
 
 import os
 import resource

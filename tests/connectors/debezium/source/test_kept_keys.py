@@ -10,6 +10,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 from tests.connectors.debezium.source.test_changes import SOURCE, envelope, notice, record
+from tests.support.seeds import seeds
 
 from hifi.pipe.sources.kind import SourceContext
 from hifi.runtime.errors import Misconfigured
@@ -238,9 +239,7 @@ async def test_a_snapshot_that_begins_again_deletes_what_its_last_begin_has_left
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.more) for seed in range(2, 5))]
-)
+@pytest.mark.parametrize("seed", seeds(1, 5))
 async def test_whatever_is_read_again_each_row_that_is_gone_is_deleted_once(
     source: DebeziumSource, seed: int
 ) -> None:

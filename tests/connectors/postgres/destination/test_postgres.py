@@ -21,6 +21,7 @@ from tests.support.egest.egest_stream import (
 )
 from tests.support.postgres.postgres_server import PostgresServer
 from tests.support.postgres.postgres_table import PostgresTable
+from tests.support.seeds import seeds
 
 from hifi.delivery.installed_kinds import read_settings
 from hifi.delivery.kind import DestinationWriter, OutboundEvent, WriterContext
@@ -100,7 +101,7 @@ async def test_deletes_and_writes_of_a_key_apply_by_position_however_late_they_c
     await postgres_writer.close()
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(2, 8))
 async def test_while_keys_change_sides_between_two_logs_the_last_change_of_each_stands(
     postgres: PostgresTable, deleting: dict[str, Any], seed: int
 ) -> None:

@@ -31,6 +31,7 @@ def as_admin_at_the_end(secured: SecuredKafka) -> Iterator[None]:
     use(secured.bootstrap, secured.credentials.security(ADMIN))
 
 
+@pytest.mark.more  # faster: test_setup_job_secured.py
 @pytest.mark.usefixtures("as_admin_at_the_end")
 async def test_the_publisher_creates_topics_and_the_administrator_once(
     secured: SecuredKafka, tmp_path: Path

@@ -156,7 +156,7 @@ def test_a_result_is_exact_or_null(bench: SparkBench, trigger: QueryTrigger) -> 
     rows += [
         {**{name: number(generator, limit) for name, limit in (("i", INT), ("j", INT), ("k", BIGINT), ("l", BIGINT))},
          "x": generator.choice(doubles), "s": generator.choice(texts)}
-        for _ in range(400)
+        for _ in range(200)
     ]  # fmt: skip
     bench.evaluate_as(trigger)
     records = bench.values(pipe, [json.dumps(row).encode() for row in rows])

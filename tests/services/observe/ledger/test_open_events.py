@@ -220,7 +220,7 @@ def run(  # noqa: C901, PLR0912 - one case for each thing that may happen
     return watcher
 
 
-@pytest.mark.parametrize("examples", [40, pytest.param(1000, marks=pytest.mark.more)])
+@pytest.mark.parametrize("examples", [20, pytest.param(1000, marks=pytest.mark.more)])
 def test_no_event_acknowledged_before_a_published_time_lacks_its_outcome(examples: int) -> None:
     @settings(max_examples=examples, suppress_health_check=[HealthCheck.too_slow], deadline=None)
     @given(

@@ -5,6 +5,7 @@ from collections import Counter, defaultdict
 
 import orjson
 import pytest
+from tests.support.seeds import seeds
 
 from hifi_observe.ledger.closing import MinuteResult
 from hifi_observe.ledger.id_set import IdSet
@@ -78,7 +79,7 @@ class Topic:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", seeds(8, 25))
 def test_a_day_is_the_sum_of_its_minutes_wherever_its_owner_is_killed(seed: int) -> None:
     chance = random.Random(seed)
     topic = Topic(keep_minutes=chance.choice((20, 45, 90)))

@@ -23,7 +23,7 @@ from hifi_observe.reports.month import minute_text
 
 __all__ = ["both"]
 WITHIN_S = 180
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.more]  # faster: colours/test_both_colours.py
 
 
 async def bring(stream: Stream, partition: int, minute: int, count: int, **options: Any) -> None:

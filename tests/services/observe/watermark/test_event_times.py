@@ -223,7 +223,7 @@ def run(  # noqa: C901, PLR0912 - one case for each thing that may happen
     return observes
 
 
-@pytest.mark.parametrize("examples", [60, pytest.param(2000, marks=pytest.mark.more)])
+@pytest.mark.parametrize("examples", [30, pytest.param(2000, marks=pytest.mark.more)])
 def test_every_event_below_the_stated_event_time_is_settled_or_named_as_late(examples: int) -> None:
     @settings(max_examples=examples, suppress_health_check=[HealthCheck.too_slow], deadline=None)
     @given(
