@@ -228,9 +228,9 @@ def egest_lane() -> Callable[[], object]:
     from aiokafka import TopicPartition
 
     from hifi.kafka.consumer import AssignedPartition
+    from hifi.kafka.partition_lease import PartitionLease
     from hifi.pipe.model import BatchPolicy
     from hifi_egest.delivery.delivery import ENRICHED, Delivery, SourcePartition, decide_all
-    from hifi_egest.delivery.lease import PartitionLease
     from hifi_egest.delivery.memory_bounds import InFlightBudget, LaneRoom
     from hifi_egest.delivery.parsing import parse
     from hifi_egest.lanes.queue import RequestQueue

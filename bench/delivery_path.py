@@ -21,6 +21,7 @@ from hifi.delivery.attempt import Attempt
 from hifi.delivery.destination_state import DestinationStates
 from hifi.delivery.sender import SentRequest
 from hifi.kafka.consumer import AssignedPartition
+from hifi.kafka.partition_lease import PartitionLease
 from hifi.kafka.topics import Topics
 from hifi.pipe.model import Pipe
 from hifi.record.fields import packed
@@ -30,7 +31,6 @@ from hifi.record.record import Record
 from hifi.runtime.health import Health
 from hifi_egest.dedup.outcome_reader import RecordedOutcomes
 from hifi_egest.delivery import delivery
-from hifi_egest.delivery.lease import PartitionLease
 from hifi_egest.delivery.memory_bounds import InFlightBudget
 from hifi_egest.intake import DeliveryIntake
 from hifi_egest.lanes.lanes import Lanes
@@ -49,6 +49,13 @@ PIPE_DECLARATION: Final = Pipe.model_validate(
         "destinations": [{"name": "d", "url": "http://destination.example"}],
     }
 )
+
+
+class OneLog:
+    """A stream whose log has one identity."""
+
+    async def identity_at(self, _: AssignedPartition) -> str:
+        return ""
 
 
 class AcceptingSender:
@@ -155,9 +162,10 @@ async def profile_delivery() -> CallProfile:
     reader: Any = EmptyReader()
     producer: Any = SilentProducer()
     sender: Any = AcceptingSender()
+    stream_log: Any = OneLog()
     lease, health = PartitionLease(FreshMember, 10.0), Health("egest", "i")
     budget = InFlightBudget(1000, 10**7)
-    recorder = OutcomeRecorder(TOPICS, Outbox(producer), lease)
+    recorder = OutcomeRecorder(TOPICS, Outbox(producer, lease), lease)
     resources = LaneResources(
         EgestSettings(kafka="127.0.0.1:1", stream="s"),
         TOPICS.tiers,
@@ -175,7 +183,7 @@ async def profile_delivery() -> CallProfile:
     assert lane is not None
     await lane.sender.stop()
     lane.sender = sender
-    intake = DeliveryIntake(TOPICS, registry, lanes, recorder, reader, budget, health, 1.0, lambda: None)
+    intake = DeliveryIntake(TOPICS, registry, lanes, recorder, reader, budget, health, 1.0, stream_log)
     assigned = AssignedPartition(TopicPartition(TOPICS.enriched, 0))
     profile = CallProfile()
     for offset in range(3):

@@ -79,6 +79,7 @@ class CooperativeConsumer(AIOKafkaConsumer):  # type: ignore[misc]
             IllegalStateError: a partition is not assigned.
             ValueError: no offsets. Records that were handed out are not necessarily processed, above all during a
                 rebalance (aiokafka issues 929 and 933).
+            TopicMissingError: a topic does not exist; the offsets of the others are committed.
             KafkaError: Kafka refused the commit.
         """
         if offsets is None:

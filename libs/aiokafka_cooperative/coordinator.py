@@ -34,6 +34,7 @@ from aiokafka.errors import (
     IllegalGenerationError,
     IllegalStateError,
     KafkaError,
+    UnknownTopicOrPartitionError,
     for_code,
 )
 from aiokafka.protocol.commit import OffsetFetchRequest
@@ -51,6 +52,10 @@ from aiokafka_cooperative.subscription import (
 )
 
 logger = logging.getLogger(__name__)
+
+
+class TopicMissingError(KafkaError):  # type: ignore[misc]
+    """A topic of a commit does not exist, such as after its deletion. Offsets of other topics are committed."""
 
 
 class GroupMembership(NamedTuple):
@@ -295,14 +300,18 @@ class CooperativeCoordinator(GroupCoordinator):  # type: ignore[misc]
     async def _do_commit_offsets(
         self, assignment: Mapping[TopicPartition, TopicPartitionState], offsets: Mapping[TopicPartition, Any]
     ) -> None:
-        """Refuse a commit of partitions that were given away while it waited.
+        """Refuse a commit of partitions that were given away while it waited, or whose topic does not exist.
 
-        aiokafka would commit them with the generation of now, or as nobody's without one.
+        aiokafka would commit the ones with the generation of now, or as nobody's without one, and repeat the commit of
+        the others until there is another topic of the name, whose offsets they are not.
         """
         states = self.held_assignment.states()
         if self._lost or any(states.get(tp) is not state for tp, state in assignment.items()):
             raise IllegalGenerationError("revoked or lost meanwhile")  # becomes a CommitFailedError
-        await super()._do_commit_offsets(assignment, offsets)
+        try:
+            await super()._do_commit_offsets(assignment, offsets)
+        except UnknownTopicOrPartitionError as error:
+            raise TopicMissingError(*error.args) from error
 
     async def _send_req(self, request: Any) -> Any:
         """Send a request to the coordinator, OffsetFetch on the fetch connection.

@@ -25,7 +25,7 @@ from hifi_iceberg.declaration import IcebergSettings, LakeTable
 from hifi_iceberg.destination.catalog import open_table
 from hifi_iceberg.destination.commits import TableCommits
 from hifi_iceberg.destination.file_store import FileStore
-from hifi_iceberg.destination.progress import PartitionProgress, TableProgress
+from hifi_iceberg.destination.progress import PartitionProgress, TableOwner, TableProgress
 from hifi_lake.batch.stored_files import StoredFiles
 from hifi_lake.batch.table_rows import ROW, with_rows
 from hifi_lake.query.session import start_session
@@ -149,10 +149,12 @@ class Iceberg:
         columns = {name: LAKE[kind] for name, kind in table.columns.items()}
         declared = LakeTable("p", "lake", settings, columns)
         writer = uuid.uuid4().hex
-        commits = TableCommits(open_table(declared), LOG, writer, 10)
+        owner = TableOwner(LOG, declared.pipe, declared.destination)
+        commits = TableCommits(open_table(declared), owner, writer, 10)
         scratch = self._folder / writer
         scratch.mkdir()
-        files = StoredFiles(self._spark, commits, FileStore(commits.table, LOG, writer, scratch), 1_000_000)
+        store = FileStore(commits.table, owner, writer, scratch)
+        files = StoredFiles(self._spark, commits, store, 1_000_000)
         schema = (
             "value binary, headers array<struct<key string, value binary>>, accepted_us bigint, seq string,"
             " partition int, raw bigint"

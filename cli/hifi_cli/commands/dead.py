@@ -193,6 +193,7 @@ async def replay(
     wanted_positions = {parse_id(name) for name in names or ()}
     target = kafka_target(data, kafka, stream)
     outcomes: Counter[str] = Counter()
+    works = set[bytes]()
     registry = await read_registry(target.kafka, target.topics)
     before = {f"pipe/{pipe or 'all'}": _selection(names, destination, reason, since, until)}
     async with (
@@ -204,7 +205,7 @@ async def replay(
             show_progress = lambda read_count, total: bars.update(bar, completed=read_count, total=total)  # noqa: E731
             async for dead_letter in letters(target.kafka, target.topics, letter_filter, show_progress):
                 if not wanted_positions or (dead_letter.partition, dead_letter.offset) in wanted_positions:
-                    outcomes[await _replayed(producer, target, dead_letter, registry)] += 1
+                    outcomes[await _replayed(producer, target, dead_letter, registry, works)] += 1
                     after.update({subject: dict(outcomes) for subject in before})
     missing = len(wanted_positions) - outcomes.total() if wanted_positions else 0
     counts = {
@@ -230,11 +231,17 @@ def _selection(names: list[str] | None, *filters: str | None) -> dict[str, Any]:
 
 
 async def _replayed(
-    producer: Producer, target: Target, dead_letter: DeadLetter, registry: RegistrySnapshot
+    producer: Producer,
+    target: Target,
+    dead_letter: DeadLetter,
+    registry: RegistrySnapshot,
+    works: set[bytes],
 ) -> str:
     pipes, held_pipes = registry.pipes, registry.held
     try:
-        async for _, topic in replay_letters(producer, target.topics, [dead_letter], pipes, held_pipes):
+        async for _, topic in replay_letters(
+            producer, target.topics, [dead_letter], pipes, held_pipes, works
+        ):
             return "replayed" if topic else "already"
     except Rejected as error:
         errors.print(f"{dead_letter.id}: {error.detail}", highlight=False, markup=False)

@@ -54,6 +54,7 @@ _TITLES: Final = {
     "copy": "copy",
     "left-out": "left out by where",
     "unread": "not read yet",
+    "read-before": "does not count since the step changed",
     "missing": "[bold red]missing[/]",
 }
 _REASONS: Final = {

@@ -67,7 +67,7 @@ def read_rows(
     api = JsonApi("view", url, key, _HINT)
     description = _answer(api, f"/v1/views/{view}").body
     end_s = monotonic_s() + within_s
-    complete_until = None
+    complete_times: list[str] = []
     rows: list[Row] = []
     parameters = {} if at_least is None else {"at_least": at_least}
     while True:
@@ -76,12 +76,12 @@ def read_rows(
             time.sleep(_RETRY_S)
             continue
         body = _accepted(api, answer).body
-        complete_until = complete_until or answer.headers["hifi-complete-until"]
+        complete_times.append(answer.headers["hifi-complete-until"])
         rows += body["rows"]
         if len(rows) > row_limit:
             raise Misconfigured(f"{view} has more than {row_limit:,} rows; allow more with --most")
         if body["next"] is None:
-            complete_time = None if complete_until == "none" else complete_until
+            complete_time = _earliest([None if time == "none" else time for time in complete_times])
             return ViewRows(tuple(description["key"]), description["fields"], rows, complete_time)
         parameters = {"after": body["next"]}
 
@@ -110,12 +110,16 @@ def merged(colours: Mapping[str, ViewRows]) -> ViewRows:
             known_row = newest_rows.get(key)
             if known_row is None or _position(row) > _position(known_row):
                 newest_rows[key] = row
-    times = [answer.complete_until for answer in answers]
-    known_times = [time for time in times if time is not None]
-    complete_time = min(known_times, key=_time_us) if len(known_times) == len(times) else None
+    complete_time = _earliest([answer.complete_until for answer in answers])
     return ViewRows(
         first.key, first.columns, [newest_rows[key] for key in sorted(newest_rows)], complete_time
     )
+
+
+def _earliest(times: Sequence[str | None]) -> str | None:
+    """The time until which all parts of an answer are complete; None: one is not known."""
+    known_times = [time for time in times if time is not None]
+    return min(known_times, key=_time_us) if len(known_times) == len(times) else None
 
 
 def query(view: ViewRows, table: str, sql: str, *, rows: int, within_s: float) -> Result:

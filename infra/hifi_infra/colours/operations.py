@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import orjson
 from aiokafka import TopicPartition
 
 from hifi.control.action import STREAM, Action, ActionHistory, ActionKind
@@ -173,11 +174,13 @@ class ColourOperations:
         if colours.colours[name].state is ColourState.ASLEEP:
             return
         await self.drain(name, reason, within_s, tell)
+        await asyncio.sleep(_SETTLE_S)  # its observe reads the last outcomes
+        left_open = await self._left_open(name)
         await self._step(
             ActionKind.SHIFT,
             f"{name} falls asleep",
             reason,
-            lambda current: current.with_state(name, ColourState.ASLEEP, _now_ms(), self.by),
+            lambda current: current.with_sleep(name, left_open, _now_ms(), self.by),
         )
         tell("its services end")
         try:
@@ -305,6 +308,20 @@ class ColourOperations:
     async def _services(self, kafka: str) -> list[str]:
         """The services that have to process the events of a colour before nothing waits in it."""
         return [*SERVICES, *_readers_of_enriched(await read_registry(kafka, self.topics))]
+
+    async def _left_open(self, name: str) -> list[Mapping[str, Any]]:
+        """The watermarks of a colour that was drained, where deliveries are parked: those come back when it wakes."""
+        statements: dict[bytes | None, Mapping[str, Any]] = {}
+
+        def take(key: bytes | None, value: bytes | None, _: int) -> None:
+            if value is None:
+                statements.pop(key, None)
+            else:
+                statements[key] = orjson.loads(value)
+
+        async with answering(f"what is parked in {name} cannot be read"):
+            await read_topics(await self._running_kafka(name), ACTOR, {self.topics.watermarks: take})
+        return [statement for statement in statements.values() if statement["open"]["parked"]]
 
     async def _rollouts(self) -> dict[str, list[str]]:
         """Colour to the names of its pipes with a rollout, of colours that run and have any."""

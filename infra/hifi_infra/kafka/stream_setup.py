@@ -8,6 +8,7 @@ from typing import Final
 from aiokafka.errors import KafkaError, KafkaTimeoutError
 
 from hifi.control.declaration import Declarations
+from hifi.delivery.destination_changes import require_possible_changes
 from hifi.delivery.installed_kinds import completed
 from hifi.delivery.several_logs import require_fit_for_colours
 from hifi.kafka.admin import create_topics, partition_counts
@@ -113,8 +114,9 @@ async def put_in_force(
 
     Raises:
         Misconfigured: a pipe names a secret or a file that it may not name or has another's write key, the key of a new
-            mask cannot be read, the settings of a destination are not valid, one would lose events of a colour, a
-            rollout of another declaration runs, what is published of it cannot be read, or Kafka does not answer.
+            mask cannot be read, the settings of a destination are not valid or cannot follow those in force, one would
+            lose events of a colour, a rollout of another declaration runs, what is published of it cannot be read, or
+            Kafka does not answer.
     """
     require_allowed(pipes)
     pipes = [completed(pipe) for pipe in pipes]
@@ -123,7 +125,10 @@ async def put_in_force(
     if registry.coloured:
         require_fit_for_colours(pipes)
     require_keys_of_their_own(pipes, [] if delete_missing else in_force(registry), variables)
-    require_mask_keys(pipes, {name: revision.pipe for name, revision in registry.pipes.items()}, variables)
+    current_pipes = {name: revision.pipe for name, revision in registry.pipes.items()}
+    require_mask_keys(pipes, current_pipes, variables)
+    for pipe in pipes:
+        require_possible_changes(pipe, current_pipes)
     outcome = compare(registry, pipes, delete_missing=delete_missing)
     by_name = {pipe.pipe: pipe for pipe in pipes}
     if share is not None:

@@ -27,6 +27,17 @@ AckRanges = dict[str, dict[int, list[list[int]]]]
 """Pipe to minute to `[first, last]` of sequences, both included."""
 
 
+class DeletedRange(NamedTuple):
+    """Offsets of a source partition that were deleted before collect read them."""
+
+    pipe: str
+    partition: str
+    first: int
+    last: int
+    reported: asyncio.Future[None]
+    """Done when Kafka has acknowledged the report of it."""
+
+
 class RequestTotals(NamedTuple):
     """The outcomes of requests since the last report."""
 
@@ -36,8 +47,14 @@ class RequestTotals(NamedTuple):
     """Pipe to number of requests that exceeded a quota."""
     paused: Counter[str]
     """Pipe to number of requests that were refused because it is paused; `answers` leaves these out."""
-    deleted: list[tuple[str, str, int, int]]
-    """Pipe, source partition, and first and last offset that were deleted before collect read them."""
+    deleted: list[DeletedRange]
+    """What was deleted before collect read it."""
+
+    def acknowledge(self) -> None:
+        """Kafka has acknowledged the report."""
+        for deleted_range in self.deleted:
+            if not deleted_range.reported.done():
+                deleted_range.reported.set_result(None)
 
 
 _NO_TOTALS: Final = RequestTotals(Counter(), Counter(), Counter(), [])
@@ -138,7 +155,7 @@ class PartitionAcks:
             "refused": totals.refused,
             "paused": totals.paused,
             "demand": demand,
-            "deleted": totals.deleted,
+            "deleted": [deleted_range[:4] for deleted_range in totals.deleted],
             "sources": sources,
             "pipes": {
                 pipe: {str(minute): sorted(ranges) for minute, ranges in minutes.items()}
@@ -182,12 +199,19 @@ class AckReporter:
         """Pipe to number of requests that exceeded a quota since the last report; sent likewise."""
         self.paused: Counter[str] = Counter()
         """Pipe to number of requests refused since the last report because it is paused; sent likewise."""
-        self._deleted_ranges: list[tuple[str, str, int, int]] = []
+        self._deleted_ranges: list[DeletedRange] = []
         self.partitions = [PartitionAcks(secrets.randbits(_EPOCH_BITS)) for _ in range(partitions)]
 
-    def add_deleted(self, pipe: str, partition: str, offsets: range) -> None:
-        """Report offsets of a source partition that were deleted before they were read; sent likewise."""
-        self._deleted_ranges.append((pipe, partition, offsets.start, offsets.stop - 1))
+    def add_deleted(self, pipe: str, partition: str, offsets: range) -> asyncio.Future[None]:
+        """Report offsets of a source partition that were deleted before they were read; sent likewise.
+
+        Returns:
+            Done when Kafka has acknowledged the report.
+        """
+        reported: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        deleted_range = DeletedRange(pipe, partition, offsets.start, offsets.stop - 1, reported)
+        self._deleted_ranges.append(deleted_range)
+        return reported
 
     def send_reports(self) -> None:
         """Send a report for each partition, except where the last one is not acknowledged yet."""
@@ -197,17 +221,20 @@ class AckReporter:
 
     async def close(self) -> None:
         """Send the closing reports and wait until all are written. No event may get a sequence after this."""
-        for partition, acks in enumerate(self.partitions):
-            in_flight = self._in_flight.get(partition)
-            if in_flight is not None:
-                await asyncio.wait([in_flight[0].acknowledged])
-            self._is_settled(partition)
-            is_closed = False
-            while not is_closed:
-                ranges, totals = acks.take(), self._take_totals(partition)
-                is_closed = acks.reported and (partition > 0 or not self._deleted_ranges)
-                record = self._record(partition, ranges, totals, closed=is_closed)
-                await self._producer.send_and_wait(self._topic, partition, [record])
+        await asyncio.gather(*(self._close(partition) for partition in range(len(self.partitions))))
+
+    async def _close(self, partition: int) -> None:
+        in_flight, acks = self._in_flight.get(partition), self.partitions[partition]
+        if in_flight is not None:
+            await asyncio.wait([in_flight[0].acknowledged])
+        self._is_settled(partition)
+        is_closed = False
+        while not is_closed:
+            ranges, totals = acks.take(), self._take_totals(partition)
+            is_closed = acks.reported and (partition > 0 or not self._deleted_ranges)
+            record = self._record(partition, ranges, totals, closed=is_closed)
+            await self._producer.send_and_wait(self._topic, partition, [record])
+            totals.acknowledge()
 
     def _is_settled(self, partition: int) -> bool:
         """Whether the last report is written or failed; the content of a failed one is restored."""
@@ -220,6 +247,8 @@ class AckReporter:
         del self._in_flight[partition]
         if sending.acknowledged.cancelled() or sending.acknowledged.exception() is not None:
             self._restore(partition, ranges, totals)
+        else:
+            totals.acknowledge()
         return True
 
     def _take_totals(self, partition: int) -> RequestTotals:

@@ -1,6 +1,6 @@
 """Which colour of a stream gets which share of the requests, and what each colour is meant to do. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
@@ -70,6 +70,8 @@ class Colour:
         kafka: bootstrap servers of its Kafka; empty until it has started for the first time.
         setup: what it runs on.
         woken_ms: when it was woken last, milliseconds since 1970 UTC; 0: never, or by a release before.
+        left_open: while it sleeps, the watermarks that its observe stated last (as `GET /api/v1/watermarks` has them)
+            where deliveries are parked.
     """
 
     share: int
@@ -79,11 +81,17 @@ class Colour:
     kafka: str = ""
     setup: ColourSetup = field(default_factory=ColourSetup)
     woken_ms: int = 0
+    left_open: tuple[Mapping[str, Any], ...] = ()
 
     def in_state(self, state: ColourState, at_ms: int) -> "Colour":
         """This colour in another state, as decided at a time, milliseconds since 1970 UTC."""
         is_waking = self.state is ColourState.ASLEEP and state is not ColourState.ASLEEP
-        return replace(self, state=state, woken_ms=at_ms if is_waking else self.woken_ms)
+        return replace(
+            self,
+            state=state,
+            woken_ms=at_ms if is_waking else self.woken_ms,
+            left_open=self.left_open if state is ColourState.ASLEEP else (),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +152,18 @@ class Colours:
             self, colours={**self.colours, name: colour.in_state(state, at_ms)}, at_ms=at_ms, by=author
         )
 
+    def with_sleep(
+        self, name: str, left_open: Sequence[Mapping[str, Any]], at_ms: int, author: str
+    ) -> "Colours":
+        """These colours with one that falls asleep, and the watermarks that hold the time of both while it sleeps.
+
+        Raises:
+            Misconfigured: the colour gets requests.
+        """
+        asleep = self.with_state(name, ColourState.ASLEEP, at_ms, author)
+        sleeping_colour = replace(asleep.colours[name], left_open=tuple(left_open))
+        return replace(asleep, colours={**asleep.colours, name: sleeping_colour})
+
     def with_setup(self, name: str, setup: ColourSetup, at_ms: int, author: str) -> "Colours":
         """These colours with a colour that wakes on another setup.
 
@@ -184,6 +204,7 @@ class Colours:
                 "kafka": colour.kafka,
                 "setup": asdict(colour.setup) | {"settings": dict(colour.setup.settings)},
                 "woken": colour.woken_ms,
+                "left_open": list(colour.left_open),
             }
             for name, colour in self.colours.items()
         }
@@ -210,6 +231,7 @@ def decode(value: bytes | None) -> Colours:
                 str(colour_json["kafka"]),
                 _SETUP.of_json(asdict(ColourSetup(**colour_json["setup"]))),
                 int(colour_json.get("woken", 0)),
+                tuple(map(dict, colour_json.get("left_open", ()))),
             )
             for name, colour_json in body["colours"].items()
         }

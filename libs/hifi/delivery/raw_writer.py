@@ -1,4 +1,9 @@
-"""Write events of sources to `raw`, each with an identity, its minute and its position in the source."""
+"""Write events of sources to `raw`, each with an identity, its minute and its position in the source.
+
+normalize drops what a reader reads again, by the run of the reader: in a partition of `raw`, an event is a copy if its
+position is not above the highest one before the run. So nothing is written twice within a run, and nothing of a run
+after an event of it that may be missing: the reader goes back, with another run.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -7,12 +12,14 @@ from typing import Any, Final
 
 from hifi.delivery.ack_report import AckReporter, PartitionAcks
 from hifi.delivery.raw_records import raw_records
+from hifi.kafka.batches import retrieve_error
 from hifi.kafka.producer import Producer
 from hifi.pipe.revision import PipeRevision
 from hifi.pipe.sources.event import SourceEvent
 from hifi.record.raw_record import RawRecords
 from hifi.runtime import metrics
 from hifi.runtime.clock import MICROSECONDS
+from hifi.runtime.errors import Fenced, Unacknowledged
 
 
 class RawWriter:
@@ -33,6 +40,9 @@ class RawWriter:
         self._topic = topic
         self._partitions = reporter.partitions
         self._tolerance_us = int(tolerance_s * MICROSECONDS)
+        self._last: dict[tuple[str, bytes, int], tuple[bytes, asyncio.Future[None]]] = {}
+        """Pipe, source partition and partition of `raw` to the run that wrote last, and the acknowledgement of that:
+        while it is not there, or when it never will be."""
 
     async def begin(
         self,
@@ -45,7 +55,7 @@ class RawWriter:
         *,
         at_once: bool = False,
     ) -> asyncio.Future[Any]:
-        """Queue events as soon as there is room for them. Events of later calls are written after them.
+        """Queue events as soon as there is room for them. Events of later calls are written after them, or not at all.
 
         Args:
             pipe: that they belong to.
@@ -57,9 +67,11 @@ class RawWriter:
             at_once: see `Producer.send`.
 
         Returns:
-            Done when Kafka has acknowledged all of them; with `Unacknowledged` if the producer was stopped before.
+            Done when Kafka has acknowledged all of them. With `Fenced` if it is not known whether they are in `raw`: go
+            back to the committed position, with another run.
 
         Raises:
+            Fenced: that is so for earlier events of this run.
             Overloaded: the producer was stopped.
         """
         name = pipe.pipe.pipe
@@ -71,20 +83,52 @@ class RawWriter:
         acknowledgements = []
         for partition, partition_records in records_by_partition.items():
             sending = await self._producer.send_when_room(
-                self._topic, partition, partition_records.records, at_once=at_once
+                self._topic, partition, partition_records.records, at_once=at_once, repeats=False
             )
-            report = partial(_report, name, self._partitions[partition], partition_records)
-            sending.acknowledged.add_done_callback(report)
-            acknowledgements.append(sending.acknowledged)
+            line, acknowledged = (name, source, partition), sending.acknowledged
+            last_run, last_acknowledged = self._last.get(line, (reader_run, acknowledged))
+            if last_run == reader_run and _is_lost(last_acknowledged):
+                sending.abandon()  # no other task has run since, so the producer still has all of it
+                raise Fenced(f"earlier events of {source.decode()} may not be in {self._topic}[{partition}]")
+            self._last[line] = reader_run, acknowledged
+            report = partial(self._report, line, self._partitions[partition], partition_records)
+            acknowledged.add_done_callback(report)
+            acknowledgements.append(acknowledged)
         backfill_count = sum(event.backfill for event in events)
         metrics.COLLECTED.labels(name, "backfill").inc(backfill_count)
         metrics.COLLECTED.labels(name, "live").inc(len(events) - backfill_count)
-        return asyncio.gather(*acknowledgements)
+        written = asyncio.ensure_future(_written(acknowledgements))
+        written.add_done_callback(retrieve_error)
+        return written
+
+    def _report(
+        self,
+        line: tuple[str, bytes, int],
+        acks: PartitionAcks,
+        partition_records: RawRecords,
+        acknowledged: asyncio.Future[None],
+    ) -> None:
+        """Report records that Kafka has acknowledged."""
+        if _is_lost(acknowledged):
+            return
+        acks.add_in_order(line[0], partition_records.minutes, partition_records.first_sequence)
+        last = self._last.get(line)
+        if last is not None and last[1] is acknowledged:
+            del self._last[line]
 
 
-def _report(
-    pipe: str, acks: PartitionAcks, partition_records: RawRecords, acknowledgement: asyncio.Future[None]
-) -> None:
-    """Report records that Kafka has acknowledged."""
-    if not acknowledgement.cancelled() and acknowledgement.exception() is None:
-        acks.add_in_order(pipe, partition_records.minutes, partition_records.first_sequence)
+def _is_lost(acknowledged: asyncio.Future[None]) -> bool:
+    """Whether Kafka will never acknowledge records: they may be in `raw` or not."""
+    return acknowledged.done() and (acknowledged.cancelled() or acknowledged.exception() is not None)
+
+
+async def _written(acknowledgements: Sequence[asyncio.Future[None]]) -> None:
+    """Wait for acknowledgements.
+
+    Raises:
+        Fenced: Kafka will never acknowledge one.
+    """
+    try:
+        await asyncio.gather(*acknowledgements)
+    except Unacknowledged as error:
+        raise Fenced(f"it is not known whether events are in raw: {error}") from error

@@ -69,6 +69,8 @@ class AssignedPartition:
         self.committed = committed
         self.position: int | None = None
         """The next offset to read; None until records were read."""
+        self.void = False
+        """The topic was deleted, and perhaps created again: its offsets mean nothing, so none is committed."""
         self.deleted: list[range] = []
         """Offsets that Kafka no longer had when they were to be read; the code that reports them removes them."""
         self.corrupt = False
@@ -80,6 +82,8 @@ class AssignedPartition:
         self._outputs: deque[tuple[asyncio.Future[Any], int, Callable[[int], None]]] = deque()
         self._completed = asyncio.Event()
         self._abandoned = False
+        self._lost = False
+        """Some outputs will never be acknowledged."""
         self._room: tuple[int, Callable[[], None]] | None = None
 
     @property
@@ -140,6 +144,8 @@ class AssignedPartition:
             acknowledged, offset, complete = outputs[0]
             error = asyncio.CancelledError() if acknowledged.cancelled() else acknowledged.exception()
             if error is not None:
+                self._lost = True
+                self._completed.set()
                 if not self._abandoned:
                     self.abandon()
                     self._fail(KafkaError(f"outputs of {self.topic}[{self.partition}] are lost: {error!r}"))
@@ -149,8 +155,14 @@ class AssignedPartition:
         self._completed.set()
 
     async def outputs_acknowledged(self) -> None:
-        """Wait until all outputs given to `complete_when` are acknowledged; for ever if one of them never will be."""
+        """Wait until all outputs given to `complete_when` are acknowledged.
+
+        Raises:
+            Fenced: one of them never will be.
+        """
         while self._outputs:
+            if self._lost:
+                raise Fenced(f"outputs of {self.topic}[{self.partition}] are lost")
             self._completed.clear()
             await self._completed.wait()
 
@@ -174,9 +186,19 @@ class AssignedPartition:
             raise Fenced(f"{self.topic}[{self.partition}] is no longer assigned to this instance")
 
     def abandon(self) -> None:
-        """Leave incomplete records to the next owner, which reads them again: draining does not wait for them."""
+        """Leave incomplete records to the next owner, which reads them again: draining does not wait for them.
+
+        It waits for the outputs that were given to `complete_when`: the next owner may make other outputs.
+        """
         self._abandoned = True
         self._completed.set()
+
+    def make_void(self, error: KafkaError) -> None:
+        """Commit no offset any more, and join the group again: the topic was deleted."""
+        self.void = True
+        self.revoke()
+        self.abandon()
+        self._fail(error)
 
     def revoke(self, *, fenced: bool = False) -> None:
         """Begin nothing new; called when the partition is taken away."""
@@ -191,9 +213,9 @@ class AssignedPartition:
             self.task.cancel()
 
     async def drain(self) -> None:
-        """Wait until the running handler has ended and no record is incomplete, or the rest is abandoned."""
+        """Wait until the running handler has ended and no record is incomplete, or the rest is abandoned or lost."""
         if self.task is not None:
             await asyncio.wait({self.task})
-        while self.offsets.pending and not self._abandoned:
+        while (self._outputs if self._abandoned else self.offsets.pending) and not self._lost:
             self._completed.clear()
             await self._completed.wait()

@@ -253,8 +253,9 @@ class Consumer:
             if late:
                 logger.error("drain-timed-out", bound_s=bound_s, partitions=len(late))
         try:
-            await commit(self._member, leaving)
-        except KafkaError as error:
+            async with asyncio.timeout(self._settings.rebalance_timeout_s - bound_s):
+                await commit(self._member, leaving)
+        except (KafkaError, TimeoutError) as error:
             logger.warning("commit-failed", error=repr(error))
         for assigned in leaving:
             self._dispatcher.forget(assigned)

@@ -163,9 +163,7 @@ class Dispatcher:
         if not self._options.foreign:
             _report_gap(assigned, records[0].offset)
         if assigned.position is not None and records[0].offset < assigned.position:
-            raise KafkaError(
-                f"{assigned.topic} was deleted and created again"
-            )  # its offsets mean nothing now
+            raise self._recreated(assigned.topic)
         assigned.position = records[-1].offset + 1
         self._read[assigned.topic].inc(len(records))
         start = assigned.offsets.start
@@ -181,6 +179,14 @@ class Dispatcher:
         elif len(records) == self._options.batch_records:
             self._schedule()  # there may be more
         return len(records)
+
+    def _recreated(self, topic: str) -> KafkaError:
+        """Make the partitions of a topic void, and return the error."""
+        error = KafkaError(f"{topic} was deleted and created again")
+        for assigned in self._assigned.values():
+            if assigned.topic == topic:
+                assigned.make_void(error)
+        return error
 
     def _stop_at(self, fetcher: AdaptiveFetcher, assigned: AssignedPartition, error: CorruptBatch) -> None:
         """Leave a partition at a corrupt batch: to skip it would lose its records. It is fetched again in a while."""
@@ -212,6 +218,7 @@ class Dispatcher:
         except Fenced as error:
             if assigned.active:  # otherwise the records would stay incomplete until the next rebalance
                 assigned.revoke()  # nothing behind them is begun
+                assigned.abandon()
                 self._fail(KafkaError(repr(error)))
         except Exception as error:  # noqa: BLE001 - on any error the membership ends and the member joins again
             assigned.revoke()  # nothing behind the record is begun

@@ -9,7 +9,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from hifi.kafka.batches import forget_errors, retrieve_error
-from hifi.kafka.clients import close, connect, transactional_producer
+from hifi.kafka.clients import close, connect, may_arrive_late, transactional_producer
 from hifi.record.record import Record
 from hifi.runtime.errors import HifiError, Retryable
 
@@ -69,6 +69,8 @@ class FencedWriter:
         self._client_id = client_id
         self._timeout_s = timeout_s
         self._producer: AIOKafkaProducer | None = None
+        self._has_written = False
+        """Whether the producer has begun a transaction. What it requested before could end none."""
 
     async def start(self) -> None:
         """Connect and overtake every earlier holder of the id; retries until Kafka answers."""
@@ -98,8 +100,7 @@ class FencedWriter:
         """Write records to partition 0 of a topic, all or none; returns the offset of the last one.
 
         Raises:
-            Overtaken: another holder has begun.
-            Retryable: Kafka did not answer; whether the records were written is unknown.
+            Overtaken, Retryable: as `transaction`.
         """
         async with self.transaction() as transaction:
             for record in records[:-1]:
@@ -112,13 +113,19 @@ class FencedWriter:
 
         Raises:
             Overtaken: another holder has begun.
-            Retryable: Kafka did not answer; whether the records were written is unknown.
+            Retryable: Kafka did not answer; whether the records were written is unknown. Or it did not answer an
+                earlier request, which may arrive late and would commit a part of these. Take over again, and read:
+                without that, the next transaction overtakes a holder that has begun meanwhile.
         """
         try:
             async with asyncio.timeout(self._timeout_s):
+                if self._producer is not None and self._has_written and may_arrive_late(self._producer):
+                    await self.stop()
+                    raise Retryable("Kafka did not answer an earlier request; nothing was written")
                 if self._producer is None:
                     await self._open()
                 assert self._producer is not None
+                self._has_written = True
                 async with self._producer.transaction():
                     transaction = Transaction(self._producer)
                     yield transaction
@@ -139,7 +146,7 @@ class FencedWriter:
         except BaseException:
             await close(producer)
             raise
-        self._producer = producer
+        self._producer, self._has_written = producer, False
 
 
 def _as_hifi_error(error: Exception, detail: str) -> HifiError:

@@ -89,6 +89,9 @@ class LeaderElection:
             await consumer.start()
             while True:
                 await consumer.getmany(timeout_ms=1000)
+        except Exception:
+            self.lose()  # before it leaves, which may take long: the group chooses another one
+            raise
         finally:
             with contextlib.suppress(KafkaError, OSError, TimeoutError):
                 async with asyncio.timeout(5):

@@ -1,12 +1,13 @@
 """Commit the completed offsets of assigned partitions."""
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 from aiokafka.structs import OffsetAndMetadata
 
+from aiokafka_cooperative import TopicMissingError
 from hifi.kafka.assigned_partition import AssignedPartition, CommitListener
 from hifi.runtime import log
 
@@ -22,11 +23,14 @@ async def commit(member: Any, partitions: Iterable[AssignedPartition]) -> None:
 
     Raises:
         CommitFailedError, IllegalStateError: a partition is no longer this member's; nothing is committed.
+        TopicMissingError: a topic was deleted; the member joins the group again.
         KafkaError: Kafka did not answer, or refused.
     """
     changed: dict[AssignedPartition, OffsetAndMetadata] = {}
     listeners: list[CommitListener] = []
     for partition in partitions:
+        if partition.void:
+            continue
         offset, listener = partition.offsets.committable, partition.commit_listener
         if offset is None or offset == partition.committed:
             offset = None
@@ -37,11 +41,21 @@ async def commit(member: Any, partitions: Iterable[AssignedPartition]) -> None:
         if offset is not None:
             changed[partition] = OffsetAndMetadata(offset, partition.metadata_at(offset))
     if changed:
-        await member.commit({partition.tp: offset for partition, offset in changed.items()})
-        for partition, committed in changed.items():
-            partition.committed = committed.offset
+        await _commit(member, changed)
     for listener in listeners:
         listener.after_commit()
+
+
+async def _commit(member: Any, offsets: Mapping[AssignedPartition, OffsetAndMetadata]) -> None:
+    try:
+        await member.commit({partition.tp: offset for partition, offset in offsets.items()})
+    except TopicMissingError as error:
+        # It does not say which topic. Partitions of the others are read again, from what was committed now.
+        for partition in offsets:
+            partition.make_void(error)
+        raise
+    for partition, committed in offsets.items():
+        partition.committed = committed.offset
 
 
 async def commit_periodically(

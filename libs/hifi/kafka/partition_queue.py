@@ -37,11 +37,13 @@ class PartitionQueue:
 
     __slots__ = (
         "at_once",
+        "batches",
         "client",
         "failures",
         "in_flight",
         "queued",
         "queued_bytes",
+        "repeats",
         "sent_s",
         "since_s",
         "tp",
@@ -57,14 +59,18 @@ class PartitionQueue:
         self.in_flight: list[Sending] = []
         self.client: Any = None
         """The aiokafka producer that has the batch in flight, since `sent_s`."""
+        self.batches: deque[Any] = deque()
+        """Kafka batches of the batch in flight that the client has not got yet: each one after the one before."""
         self.unacknowledged = 0
-        """Kafka batches that the client has to acknowledge until the batch in flight is."""
+        """Kafka batches that are not acknowledged yet, until the batch in flight is."""
         self.since_s = 0.0
         """When the batch in flight was taken from the queue, on the loop's clock."""
         self.sent_s = 0.0
-        """When it was last given to a client."""
+        """When it, or the last one of its Kafka batches, was given to a client."""
         self.failures = 0
         """Failures of the batch in flight so far."""
+        self.repeats = True
+        """Whether a batch that may be written already is sent again. If not, all that is behind fails with it."""
         self.written = metrics.WRITTEN.labels(topic)
 
     @property
@@ -91,6 +97,18 @@ class PartitionQueue:
         self.queued_bytes -= size
         self.at_once &= bool(self.queued)
 
+    def take_all(self) -> None:
+        """Take all that is queued into flight, behind the batch that is."""
+        self.in_flight += self.queued
+        self.queued.clear()
+        self.queued_bytes = 0
+        self.at_once = False
+
+    @property
+    def may_be_written(self) -> bool:
+        """Whether Kafka may have received some of the batch in flight."""
+        return any(sending.handed_over for sending in self.in_flight)
+
     def unsent(self) -> list[Sending]:
         """The records of the batch in flight that were not abandoned and are to be sent, now or again."""
         return [sending for sending in self.in_flight if not sending.acknowledged.cancelled()]
@@ -99,6 +117,7 @@ class PartitionQueue:
         """End the batch in flight, acknowledged or with an error; returns its size, bytes."""
         sendings, self.in_flight = self.in_flight, []
         self.client = None
+        self.batches.clear()
         size = records = 0
         for sending in sendings:
             size += sending.size_bytes

@@ -9,6 +9,10 @@ aiokafka; no partition has a task of its own.
 After a batch has expired, aiokafka's sequence numbers are wrong and it refuses every later batch (its issue 1017). So a
 failed batch replaces the aiokafka producer, and the new one sends again, in order, what was not acknowledged. The old
 one sends no later batch, so a partition never has a gap.
+
+The new one has another producer id, so Kafka does not recognize a batch that is sent again: if a broker was frozen and
+stores what the old one had sent, too, the batch is there twice. Records that must not be there twice are not sent
+again: they fail, and so does what is queued behind them (`repeats`).
 """
 
 import asyncio
@@ -159,7 +163,8 @@ class Producer:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
-        self._give_up()
+        for queue in {**self._in_flight, **self._ready}:
+            self._give_up(queue, Unacknowledged("the producer was stopped"))
         for timer in (self._round, self._ack_check):
             if timer is not None:
                 timer.cancel()
@@ -167,20 +172,26 @@ class Producer:
             await close(self._client, _CLOSE_S)
         return flushed
 
-    def _give_up(self) -> None:
-        """Leave all records unacknowledged that still are."""
-        for queue in {**self._in_flight, **self._ready}:
-            while queue.in_flight or queue.queued:
-                if not queue.in_flight:
-                    queue.take(0)
-                self._complete(queue, Unacknowledged("the producer was stopped"))
+    def _give_up(self, queue: PartitionQueue, error: Exception) -> None:
+        """Fail the batch in flight and all that is queued behind it."""
+        queue.take_all()
+        self._ready.pop(queue, None)
+        self._complete(queue, error)
 
     def send(
-        self, topic: str, partition: int, records: Sequence[Record], *, at_once: bool = False
+        self,
+        topic: str,
+        partition: int,
+        records: Sequence[Record],
+        *,
+        at_once: bool = False,
+        repeats: bool = True,
     ) -> Sending:
         """Queue records for a partition, in order; await `.acknowledged` of the result.
 
-        With `at_once` they do not wait for the next round.
+        With `at_once` they do not wait for the next round. Without `repeats` nothing is written twice to the partition,
+        from now on: where Kafka may have stored a batch of a client that was replaced, it fails with `Unacknowledged`.
+        What was queued behind a batch that fails then fails with it.
 
         Raises:
             Overloaded: the buffer is full; nothing was queued.
@@ -202,15 +213,22 @@ class Producer:
         queue = self._queues.get((topic, partition))
         if queue is None:
             queue = self._queues[topic, partition] = PartitionQueue(topic, partition)
+        queue.repeats &= repeats
         queue.add(sending, at_once=at_once)
         if not queue.in_flight:
             self._make_ready(queue)
         return sending
 
     async def send_when_room(
-        self, topic: str, partition: int, records: Sequence[Record], *, at_once: bool = False
+        self,
+        topic: str,
+        partition: int,
+        records: Sequence[Record],
+        *,
+        at_once: bool = False,
+        repeats: bool = True,
     ) -> Sending:
-        """Queue records for a partition as soon as there is room for them; await `.acknowledged` of the result.
+        """As `send`, as soon as there is room for the records. No other task runs after they were queued.
 
         Raises:
             Overloaded: the producer was stopped.
@@ -218,7 +236,7 @@ class Producer:
         """
         while True:
             try:
-                return self.send(topic, partition, records, at_once=at_once)
+                return self.send(topic, partition, records, at_once=at_once, repeats=repeats)
             except Overloaded:
                 if self._stopped:
                     raise
@@ -274,6 +292,7 @@ class Producer:
         for queue in ready:
             queue.take(now_s)
             self._in_flight[queue] = None
+        for queue in ready:
             self._transmit(self._client, queue, now_s)
         if self._ack_check is None:
             self._ack_check = asyncio.get_running_loop().call_later(self._ack_timeout_s / 4, self._check_acks)
@@ -285,6 +304,7 @@ class Producer:
             self._complete(queue)
             return
         queue.client, queue.sent_s, queue.unacknowledged = client, now_s, 0
+        queue.batches.clear()
         if client.client.cluster.partitions_for_topic(queue.tp.topic) is None:
             self._look_up(client, queue)
             return
@@ -292,18 +312,24 @@ class Producer:
             size_bytes = sum([sending.size_bytes for sending in unsent_sendings])
             records = chain.from_iterable(sending.records for sending in unsent_sendings)
             builders = build_batches(client, records, size_bytes)
+            queue.batches.extend(builders)
+            queue.unacknowledged = len(builders)
+            self._append_next(client, queue)
             for sending in unsent_sendings:
                 sending.handed_over = True
-            queue.unacknowledged = len(builders)
-            for builder in builders:
-                append_batch(client, builder, queue.tp).add_done_callback(
-                    partial(self._acknowledge, client, queue)
-                )
         except (KafkaError, OSError) as error:  # the client has failed already
             self._fail(client, queue, error)
         except Exception as error:
             logger.exception("records-not-encodable", topic=queue.tp.topic, partition=queue.tp.partition)
-            self._complete(queue, error)
+            if queue.repeats:
+                self._complete(queue, error)
+            else:
+                self._give_up(queue, error)
+
+    def _append_next(self, client: AIOKafkaProducer, queue: PartitionQueue) -> None:
+        """Give the client the next Kafka batch: none that it could send after one that failed."""
+        future = append_batch(client, queue.batches.popleft(), queue.tp)
+        future.add_done_callback(partial(self._acknowledge, client, queue))
 
     def _acknowledge(
         self, client: AIOKafkaProducer, queue: PartitionQueue, future: asyncio.Future[Any]
@@ -317,6 +343,12 @@ class Producer:
         queue.unacknowledged -= 1
         if not queue.unacknowledged:
             self._complete(queue)
+            return
+        queue.sent_s = asyncio.get_running_loop().time()
+        try:
+            self._append_next(client, queue)
+        except (KafkaError, OSError) as append_error:  # the client has failed already
+            self._fail(client, queue, append_error)
 
     def _complete(self, queue: PartitionQueue, error: BaseException | None = None) -> None:
         self._in_flight.pop(queue, None)
@@ -369,10 +401,13 @@ class Producer:
         logger.warning("producer-rebuilt")
 
     def _send_again(self, client: AIOKafkaProducer) -> None:
-        """Give a new client all batches that are in flight, and begin a round."""
+        """Give a new client the batches that are in flight and may be sent again, and begin a round."""
         now_s = asyncio.get_running_loop().time()
         for queue in list(self._in_flight):
-            self._transmit(client, queue, now_s)
+            if queue.repeats or not queue.may_be_written:
+                self._transmit(client, queue, now_s)
+            else:
+                self._give_up(queue, KafkaError("its client was replaced, and Kafka may have stored it"))
         if self._ready:
             self._begin_round()
 

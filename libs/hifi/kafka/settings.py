@@ -100,9 +100,11 @@ class ControlSettings(StreamSettings):
 class EventTimeSettings(StreamSettings):
     """In which minute an event counts: settings of the services that accept events."""
 
+    # observe amends a minute for an hour by default: it would not follow events of an older one.
     time_tolerance_s: float = Field(
         120,
         ge=0,
+        le=3600,
         description="Largest difference between an event's time and its accepted time; beyond it, the latter "
         "gives its minute.",
     )

@@ -11,6 +11,9 @@ from hifi.runtime.units import seconds
 DAY_MS: Final = 24 * 3600 * 1000
 EVENT_RETENTION_MS: Final = 7 * DAY_MS
 DEAD_LETTER_RETENTION_MS: Final = 30 * DAY_MS
+REPLAYS_RETENTION_MS: Final = DEAD_LETTER_RETENTION_MS + 2 * EVENT_RETENTION_MS
+"""Kafka deletes whole segments, so it keeps a dead letter for up to a segment's time longer than its retention; the
+note of its replay must not go before it."""
 PARKED_RETENTION_MS: Final = 30 * DAY_MS
 """Kafka deletes what is parked for longer; the retrier makes dead letters of it before."""
 LONGEST_TIER_S: Final = 6 * DAY_MS // 1000
@@ -346,7 +349,7 @@ class Topics:
             Topic(self.parked, _EVENT_KEY, retention_ms=PARKED_RETENTION_MS),
             Topic(self.destinations, "pipe and destination; with partition", partitions=1, compacted=True),
             Topic(self.dead_letter, _EVENT_KEY, retention_ms=DEAD_LETTER_RETENTION_MS),
-            Topic(self.replays, retention_ms=DEAD_LETTER_RETENTION_MS),
+            Topic(self.replays, retention_ms=REPLAYS_RETENTION_MS),
             Topic(
                 self.source_positions,
                 "pipe and source partition",

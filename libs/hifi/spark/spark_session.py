@@ -166,7 +166,7 @@ def _public_variables() -> Iterator[None]:
 
 
 class SparkExited(HifiError):
-    """Spark's JVM has exited: this process cannot continue, a new one can."""
+    """Spark's JVM has exited, or Spark has stopped in it: this process cannot continue, a new one can."""
 
 
 def has_exited(spark: SparkSession) -> bool:
@@ -179,6 +179,18 @@ def raise_if_exited(spark: SparkSession) -> None:
     """Raise SparkExited if Spark's JVM has exited."""
     if has_exited(spark):
         raise SparkExited("Spark's JVM has exited; the process must be restarted")
+
+
+def raise_if_stopped(spark: SparkSession) -> None:
+    """Raise SparkExited if Spark's JVM has exited, or Spark has stopped in it, as by its cluster. Blocks: asks the JVM.
+
+    Raises:
+        SparkExited: nothing works in this process any more.
+    """
+    raise_if_exited(spark)
+    context: Any = spark.sparkContext._jsc  # noqa: SLF001 - PySpark does not notice that its context was stopped
+    if context is None or context.sc().isStopped():
+        raise SparkExited("Spark has stopped in its JVM; the process must be restarted")
 
 
 def root_cause(error: Exception) -> str:

@@ -1,13 +1,15 @@
 """The accepted times of the events of a source partition, kept with the committed position. Pure.
 
 The times are committed before the events are written: the next reader, which reads some events again, gives its copies
-the same accepted time, so that they count in the same minute.
+the same accepted time, so that they count in the same minute. The id of the topic stands beside them: the position is
+one of that topic, and not of another one of its name.
 """
 
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-_FORMAT: Final = "1"
+_WITHOUT_TOPIC: Final = "1"
+_WITH_TOPIC: Final = "2"
 
 
 class AcceptedSpan(NamedTuple):
@@ -26,10 +28,14 @@ class AcceptedTimes:
     """The accepted times of events whose positions are not committed yet, in the order of their positions."""
 
     def __init__(self, text: str = "") -> None:
-        """Read the text of `text_from`; any other text has no spans."""
+        """Read the text of `text_from`; any other text has no spans and no topic."""
         version, _, spans_text = text.partition(";")
+        self.topic: str = ""
+        """Id of the topic, without `;`; empty: not known."""
         self._spans: list[AcceptedSpan] = []
-        if version == _FORMAT:
+        if version == _WITH_TOPIC:
+            self.topic, _, spans_text = spans_text.partition(";")
+        if version in (_WITHOUT_TOPIC, _WITH_TOPIC):
             self._spans += [
                 AcceptedSpan(*map(int, span.split(":"))) for span in spans_text.split(",") if span
             ]
@@ -63,9 +69,8 @@ class AcceptedTimes:
 
     def text_from(self, position: int) -> str:
         """The times of the events from a position on, for the metadata of a commit."""
-        return f"{_FORMAT};" + ",".join(
-            f"{span.end}:{span.accepted_us}" for span in self._spans_after(position)
-        )
+        prefix = f"{_WITH_TOPIC};{self.topic};" if self.topic else f"{_WITHOUT_TOPIC};"
+        return prefix + ",".join(f"{span.end}:{span.accepted_us}" for span in self._spans_after(position))
 
     def _spans_after(self, position: int) -> Iterator[AcceptedSpan]:
         return (span for span in self._spans if span.end > position)

@@ -6,6 +6,7 @@ from hifi.delivery.destination_follower import DestinationFollower
 from hifi.delivery.published_watermarks import PublishedWatermarks
 from hifi.kafka.certificate_reports import report_certificates
 from hifi.kafka.consumer import Consumer
+from hifi.kafka.partition_lease import PartitionLease
 from hifi.kafka.producer import Producer
 from hifi.kafka.stream_log import StreamLog
 from hifi.kafka.topic_check import TopicCheck
@@ -13,7 +14,6 @@ from hifi.pipe.registry import PipeRegistry
 from hifi.runtime.running import running
 from hifi.runtime.service import Service, run
 from hifi_egest.dedup.outcome_reader import OutcomeReader
-from hifi_egest.delivery.lease import PartitionLease
 from hifi_egest.delivery.memory_bounds import InFlightBudget
 from hifi_egest.intake import DeliveryIntake, consumer_options
 from hifi_egest.lanes.lanes import Lanes
@@ -36,20 +36,20 @@ async def egest(service: Service, settings: EgestSettings) -> None:
     producer = Producer(settings.kafka, settings.instance, health=health)
     # Outcomes: receipts, retries and dead letters, written only while this instance is a member of its group.
     lease = PartitionLease(lambda: consumer.member, settings.session_timeout_s)
-    outbox = Outbox(producer)
+    outbox = Outbox(producer, lease)
     service.watch(outbox.failed)
     recorder = OutcomeRecorder(topics, outbox, lease)
     # Lanes: one per destination, all within one budget.
     budget = InFlightBudget(settings.egest_in_flight_events, settings.egest_in_flight_bytes)
     resources = LaneResources.of_stream(
-        settings, registry, stream_log, destinations.states, recorder, lease, budget, health
+        settings, registry, stream_log, destinations, recorder, lease, budget, health
     )
     lanes = Lanes(registry, resources, lambda: len(consumer.assigned) / (2 * (registry.partitions or 1)))
     # Records: read, checked for copies, given to the lanes.
     outcome_reader = OutcomeReader(settings.kafka, settings.instance, topics)
-    pipes_wait_s, raw_replaced = settings.egest_pipes_wait_s, stream_log.read_anew
+    pipes_wait_s = settings.egest_pipes_wait_s
     intake = DeliveryIntake(
-        topics, registry, lanes, recorder, outcome_reader, budget, health, pipes_wait_s, raw_replaced
+        topics, registry, lanes, recorder, outcome_reader, budget, health, pipes_wait_s, stream_log
     )
     consumer = Consumer(service, settings, consumer_options(settings), intake.handle, intake.poisoned)
     # Beside the events: the watermark, for destinations that ask for it.

@@ -6,7 +6,7 @@ The outcomes of the deliveries complete the offsets later.
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -14,6 +14,7 @@ from typing import Final
 from aiokafka import ConsumerRecord
 
 from hifi.kafka.consumer import AssignedPartition, Batch, ConsumerOptions
+from hifi.kafka.stream_log import StreamLog
 from hifi.kafka.topics import Topics
 from hifi.pipe.registry import PipeRegistry
 from hifi.record.fields import fields
@@ -107,7 +108,7 @@ class DeliveryIntake:
         budget: InFlightBudget,
         health: Health,
         pipes_wait_s: float,
-        raw_replaced: Callable[[], None],
+        stream_log: StreamLog,
     ) -> None:
         """Start without partitions.
 
@@ -120,7 +121,7 @@ class DeliveryIntake:
             budget: bound on deliveries in flight.
             health: shows a revision of a pipe that does not arrive.
             pipes_wait_s: maximum time to wait for a revision of a pipe, seconds.
-            raw_replaced: called before the first event is offered whose offsets in `raw` begin anew.
+            stream_log: learns, before the first event is offered, that offsets in `raw` begin anew.
         """
         self._topics = topics
         self._registry = registry
@@ -130,7 +131,7 @@ class DeliveryIntake:
         self._budget = budget
         self._health = health
         self._pipes_wait_s = pipes_wait_s
-        self._raw_replaced = raw_replaced
+        self._stream_log = stream_log
         self._unreachable_offset = -1
         self._partitions: dict[AssignedPartition, _OwnedPartition] = {}
         self._release_tasks: set[asyncio.Task[None]] = set()
@@ -189,7 +190,8 @@ class DeliveryIntake:
             if partition.source.assigned.tp == assigned.tp:
                 # It was lost and is assigned again: its requests must end first, so that their receipts are found.
                 await partition.source.wait_idle()
-        deduplicator, outcomes = await take_over(self._reader, source, assigned, records[0])
+        log_identity = await self._stream_log.identity_at(assigned)
+        deduplicator, outcomes = await take_over(self._reader, source, assigned, records[0], log_identity)
         source_partition = SourcePartition(assigned, source, self._budget)
         self._partitions[assigned] = _OwnedPartition(source_partition, deduplicator, outcomes)
         task = asyncio.create_task(self._release_when_revoked(source_partition))
@@ -234,7 +236,7 @@ class DeliveryIntake:
                     partition.undelivered.append(event)
                 if copy is CopyCheck.RESET:
                     if event.log == RAW_LOG:
-                        self._raw_replaced()
+                        self._stream_log.read_anew()
                     logger.error(
                         "raw-offsets-reset", topic=assigned.topic, partition=assigned.partition, offset=offset
                     )

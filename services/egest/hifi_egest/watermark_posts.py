@@ -15,11 +15,11 @@ from hifi.delivery.answer import Answer
 from hifi.delivery.published_watermarks import PublishedWatermarks
 from hifi.delivery.sender import SendableRequest, Sender, SendResult, SentRequest
 from hifi.delivery.watermark_event import watermark_event
+from hifi.kafka.partition_lease import PartitionLease
 from hifi.runtime import log, metrics
 from hifi.runtime.clock import MICROSECONDS, monotonic_s, now_us
 from hifi.runtime.health import Health
 from hifi.runtime.running import cancel
-from hifi_egest.delivery.lease import PartitionLease
 from hifi_egest.lanes.lane import Lane
 from hifi_egest.lanes.lanes import Lanes
 

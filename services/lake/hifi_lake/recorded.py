@@ -1,8 +1,9 @@
 """Deliveries that have a receipt, as far as the topic `receipts` has been read. Pure."""
 
+import zlib
 from array import array
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from hifi.record.fields import fields
 from hifi.record.headers import DESTINATION, SOURCE
@@ -15,8 +16,17 @@ TableName: TypeAlias = tuple[str, str]
 _SOURCE_TOPIC: Final = b"enriched"
 
 
+class RecordedPartition(NamedTuple):
+    """Deliveries of a table in one partition."""
+
+    offsets: "array[int]"
+    """In `enriched`."""
+    checks: "array[int]"
+    """CRC-32 of the identity of the event at each offset: if `enriched` is made again, another event has the offset."""
+
+
 class RecordedDeliveries:
-    """Deliveries of tables from given offsets of `enriched` on that have a receipt, 8 bytes for each.
+    """Deliveries of tables from given offsets of `enriched` on that have a receipt, 12 bytes for each.
 
     It is kept from run to run of the query, so that no receipt is read twice, also after a reading that failed.
 
@@ -29,7 +39,7 @@ class RecordedDeliveries:
         self._names: frozenset[TableName] = frozenset()
         self._start: Mapping[int, int] = {}
         self._next_receipts: dict[int, int] = {}
-        self._offsets: dict[TableName, dict[int, array[int]]] = {}
+        self._deliveries: dict[TableName, dict[int, RecordedPartition]] = {}
 
     def want(self, names: Collection[TableName], start: Mapping[int, int]) -> None:
         """State which deliveries count; everything has to be read again if others than before do.
@@ -41,18 +51,20 @@ class RecordedDeliveries:
         is_within = all(start.get(partition, 0) >= offset for partition, offset in self._start.items())
         if not (self._names.issuperset(names) and is_within):
             self._next_receipts.clear()
-            self._offsets.clear()
+            self._deliveries.clear()
         self._names = self._names.union(names)
         self.forget_before(start)
 
     def forget_before(self, start: Mapping[int, int]) -> None:
         """Forget the deliveries before these offsets of `enriched`, by partition."""
         self._start = dict(start)
-        for offsets_by_partition in self._offsets.values():
-            for partition, offsets in offsets_by_partition.items():
+        for by_partition in self._deliveries.values():
+            for partition, (offsets, checks) in by_partition.items():
                 first = start.get(partition, 0)
-                offsets_by_partition[partition] = array(
-                    "q", (offset for offset in offsets if offset >= first)
+                kept = [number for number, offset in enumerate(offsets) if offset >= first]
+                by_partition[partition] = RecordedPartition(
+                    array("q", [offsets[number] for number in kept]),
+                    array("I", [checks[number] for number in kept]),
                 )
 
     def unread(self, existing: Mapping[int, range], floors: Mapping[int, int]) -> dict[int, range]:
@@ -89,28 +101,33 @@ class RecordedDeliveries:
                 continue
             if delivery is None:
                 continue
-            name, offset = delivery
+            name, offset, check = delivery
             if name in self._names and offset >= self._start.get(partition, 0):
-                self._offsets.setdefault(name, {}).setdefault(partition, array("q")).append(offset)
+                empty = RecordedPartition(array("q"), array("I"))
+                recorded = self._deliveries.setdefault(name, {}).setdefault(partition, empty)
+                recorded.offsets.append(offset)
+                recorded.checks.append(check)
         return unreadable_records
 
-    def offsets(self, name: TableName) -> dict[int, Sequence[int]]:
-        """Partition to the offsets in `enriched` of the deliveries of a table that have a receipt."""
-        return {partition: offsets for partition, offsets in self._offsets.get(name, {}).items() if offsets}
+    def of_table(self, name: TableName) -> dict[int, RecordedPartition]:
+        """Partition to the deliveries of a table that have a receipt."""
+        deliveries = self._deliveries.get(name, {})
+        return {partition: recorded for partition, recorded in deliveries.items() if recorded.offsets}
 
     def __bool__(self) -> bool:
         """Whether there is any such delivery."""
-        return any(self.offsets(name) for name in self._offsets)
+        return any(self.of_table(name) for name in self._deliveries)
 
 
-def _delivery(record: Any) -> tuple[TableName, int] | None:
-    """The table and the offset in `enriched` of a receipt; None: it is for no delivery of a record of `enriched`."""
+def _delivery(record: Any) -> tuple[TableName, int, int] | None:
+    """Table, offset in `enriched` and check of a receipt; None: it is for no delivery of a record of `enriched`."""
     try:
-        pipe = identity(record.headers).pipe
+        event = identity(record.headers)
     except NotAnEvent:
         return None
     header_fields = fields(record.headers)
     source = parse_source(header_fields.get(SOURCE, b""))
     if source is None or source[0] != _SOURCE_TOPIC:
         return None
-    return (pipe, header_fields.get(DESTINATION, b"").decode()), source[1]
+    name = event.pipe, header_fields.get(DESTINATION, b"").decode()
+    return name, source[1], zlib.crc32(event.seq)

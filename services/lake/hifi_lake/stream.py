@@ -15,6 +15,7 @@ from hifi.delivery.several_logs import require_usable
 from hifi.kafka.clients import topic_consumer
 from hifi.kafka.group_offsets import GroupOffsets
 from hifi.kafka.leader_election import LeaderElection
+from hifi.kafka.topic_identity import topic_identity
 from hifi.kafka.topic_reader import note_unreadable, offset_ranges, read_ranges
 from hifi.kafka.topics import Topics
 from hifi.pipe.limit_check import destination_refusals, require_none
@@ -28,6 +29,7 @@ from hifi.runtime.clock import monotonic_s
 from hifi.runtime.errors import Fenced
 from hifi.runtime.health import Health
 from hifi_iceberg.declaration import LakeTable, lake_table
+from hifi_lake.held_tables import HeldTables
 from hifi_lake.recorded import RecordedDeliveries, TableName
 
 T = TypeVar("T")
@@ -75,14 +77,24 @@ class LakeStream:
         self._loop = asyncio.get_running_loop()
         self._tables: dict[TableName, LakeTable] = {}
         self._recorded = RecordedDeliveries()
+        self._held_tables = HeldTables()
+        self._held_read_to = -1
+        """`content_offset` of the registry before they were read."""
         self.pipes_end = NOTHING_KNOWN
         """Tells which revisions were never published."""
 
     def names(self) -> set[TableName]:
-        """Every table that a pipe in use declares, or declared since this instance started.
+        """Every table that a pipe in use declares, or declared since this instance started, and those of held pipes.
 
         A table that is no longer declared still gets the events that were routed to it before.
         """
+        return self._declared_names() | self._held_tables.of(self._registry.unreadable_keys())
+
+    def is_declared(self, name: TableName) -> bool:
+        """Whether a declaration of a table was read; if not, its pipe is held."""
+        return name in self._declared_names()
+
+    def _declared_names(self) -> set[TableName]:
         declared_tables = {
             (revision.pipe.pipe, destination.name)
             for revision in self._registry.in_use()
@@ -112,6 +124,18 @@ class LakeStream:
                 break
         return self._tables[name]
 
+    def read_held_tables(self) -> None:
+        """Read which tables the pipes have that are held, if that may have changed.
+
+        Raises:
+            Fenced: another instance leads meanwhile.
+            TimeoutError, aiokafka.errors.KafkaError, OSError: Kafka does not answer.
+        """
+        read_to = self._registry.content_offset
+        if not self._registry.holds_pipes or read_to == self._held_read_to:
+            return
+        self._held_tables, self._held_read_to = self._call(self._read_held_tables()), read_to
+
     def is_held(self, pipe: str) -> bool:
         """Whether the declaration of a pipe cannot be read; nothing may be written by an earlier declaration."""
         return self._registry.unreadable(pipe) is not None
@@ -123,8 +147,17 @@ class LakeStream:
         self._loop.call_soon_threadsafe(self._watermarks.follow)
         return self._watermarks.settled_until(table.pipe, table.destination)
 
+    def enriched_id(self) -> str:
+        """The id that Kafka gave the topic `enriched` when it was made; empty: the brokers give topics none.
+
+        Raises:
+            Fenced: another instance leads meanwhile.
+            TimeoutError, aiokafka.errors.KafkaError, OSError: Kafka does not answer.
+        """
+        return self._call(topic_identity(self._bootstrap, self._topics.enriched)).topic
+
     def has_revisions_to(self, offset: int) -> bool:
-        """Whether the topic of the pipes has been read to an offset, or is so within 30 s.
+        """Whether the topic of the pipes has been read to an offset, or is so within 30 s, with the held tables.
 
         If not, `pipes_end` is asked for again.
 
@@ -135,6 +168,7 @@ class LakeStream:
         if offset <= self._registry.offset or self._call(
             self._registry.wait_for_offset(offset, _REVISION_TIMEOUT_S)
         ):
+            self.read_held_tables()
             return True
         self.pipes_end = self._call(read_pipes_end(self._bootstrap, self._client_id, self._topics))
         return False
@@ -172,6 +206,15 @@ class LakeStream:
     def warn(self, name: TableName, reason: str | None) -> None:
         """Show on /readyz the reason why a table cannot be written; None: it can be written."""
         self._loop.call_soon_threadsafe(self._health.warn, "/".join(name), reason)
+
+    async def _read_held_tables(self) -> HeldTables:
+        tables = HeldTables()
+        async with topic_consumer(self._bootstrap, self._client_id) as consumer:
+            ranges = await offset_ranges(consumer, [TopicPartition(self._topics.pipes, 0)])
+            async for records in read_ranges(consumer, ranges):
+                for record in records:
+                    tables.take(record)
+        return tables
 
     async def _receipts_end(self) -> dict[int, int]:
         async with topic_consumer(self._bootstrap, self._client_id) as consumer:

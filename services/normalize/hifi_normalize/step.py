@@ -78,6 +78,9 @@ _ROUND_BYTES: Final = 16 * 1024 * 1024
 _NO_ANSWERS: Final[Mapping[int, FunctionAnswer]] = {}
 _NO_PROGRAM: Final = NormalizeProgram(())
 
+_WRITTEN_TWICE: Final = b"-"
+"""In place of `hifi_first`: it is the record of an event that `raw` has twice; the first one alone has outcomes."""
+
 logger = log.get(__name__)
 
 
@@ -113,14 +116,10 @@ class _Outputs:
             self.data_bytes += size_bytes
         self.normalized.append(record)
 
-    def by_topic(self, topics: Topics) -> list[tuple[str, list[Record]]]:
-        """The topics that get records, with their records."""
-        topic_records = (
-            (topics.normalized, self.normalized),
-            (topics.dead_letter, self.dead_letters),
-            (topics.receipts, self.receipts),
-        )
-        return [(topic, records) for topic, records in topic_records if records]
+    @property
+    def ends_events(self) -> bool:
+        """Whether some of the events end here, with a dead letter or a receipt."""
+        return bool(self.dead_letters or self.receipts)
 
 
 class Normalizer:
@@ -150,6 +149,8 @@ class Normalizer:
         self._pipe_wait_s = pipe_wait_s
         self._reusing_ids: set[str] = set()
         """Pipes whose senders reuse ids; logged once."""
+        self._written_twice: set[str] = set()
+        """Pipes with events that `raw` has twice; logged once."""
         self._failing: set[tuple[str, str]] = set()
         """Pipes and the errors of the code on their events; logged once."""
         self._pipes_end = NOTHING_KNOWN
@@ -157,20 +158,22 @@ class Normalizer:
     def step(self, assigned: AssignedPartition, batch: Batch) -> Awaitable[None] | None:
         """Normalize a batch, and complete its records once their outputs are acknowledged. Implements `BatchHandler`.
 
-        It waits only for fingerprints after an assignment, a revision of a pipe, functions, or the producer.
+        It waits only for fingerprints after an assignment, a revision of a pipe, functions, dead letters, receipts, or
+        the producer.
         """
         fetched_us, outputs = now_us(), _Outputs()
         fingerprints = self._cache.opened(assigned)
         if fingerprints is None:
             return self._wait_and_normalize(assigned, batch, fetched_us, outputs, 0)
+        read_s = monotonic_s()
+        fingerprints.clock.note(batch[-1].timestamp, read_s)
+        self._stamps.note_read(assigned, batch[-1], read_s)
         watermarks = self._stamps.of(assigned)
         end_index = self._normalize(fingerprints, watermarks, batch, 0, outputs, fetched_us)
-        topic_records = outputs.by_topic(self._topics)
-        if end_index < len(batch) or len(topic_records) != 1:
+        if end_index < len(batch) or outputs.ends_events or not outputs.normalized:
             return self._wait_and_normalize(assigned, batch, fetched_us, outputs, end_index)
-        [(topic, records)] = topic_records
         try:
-            sending = self._producer.send(topic, assigned.partition, records)
+            sending = self._producer.send(self._topics.normalized, assigned.partition, outputs.normalized)
         except Overloaded:
             return self._wait_and_normalize(assigned, batch, fetched_us, outputs, end_index)
         complete = partial(self._cache.complete_through, assigned, fingerprints)
@@ -183,16 +186,17 @@ class Normalizer:
         """Write `outputs`, those of the records before `index`, then normalize the remaining records, with waits."""
         fingerprints = await self._cache.open(assigned, batch[0])
         watermarks = self._stamps.of(assigned)
-        await assigned.outputs_acknowledged()  # those of earlier batches: offsets are completed in order
+        complete = partial(self._cache.complete_through, assigned, fingerprints)
         answers: dict[int, FunctionAnswer] = {}
         while True:
             if index < len(batch) and not outputs.full:
                 index = self._normalize(fingerprints, watermarks, batch, index, outputs, fetched_us, answers)
-            await self._write(assigned, outputs)
+            acknowledged = await self._write(assigned, outputs)
             if index:
-                self._cache.complete_through(assigned, fingerprints, batch[index - 1].offset)
+                assigned.complete_when(acknowledged, batch[index - 1].offset, complete)
             if index == len(batch):
                 return
+            await assigned.outputs_acknowledged()
             was_full, outputs = outputs.full, _Outputs()
             if was_full:
                 continue
@@ -247,11 +251,13 @@ class Normalizer:
                 stamp_ms = _stamp(watermarks, record, event, stamped_s) if stamps_pipes else None
                 first_copy = self._first_copy(fingerprints, record, event)
                 if first_copy is not None:
+                    if first_copy is _WRITTEN_TWICE:
+                        continue
                     key = self._receipt_key(record, event)
                     outputs.receipts.append(_duplicate_receipt(record, key, first_copy, fetched_us))
                     continue
                 record = _publishable_record(
-                    record, event, reuses_id=fingerprints.reused_id_offset == record.offset
+                    record, event, reuses_id=record.offset in fingerprints.reused_id_offsets
                 )
                 headers = record.headers
                 key_and_value = self._key_and_value(record, event, answers)
@@ -373,7 +379,7 @@ class Normalizer:
     ) -> bytes | None:
         """The field `hifi_first` of an event that its client or its source repeats; None: it is new.
 
-        It is the offset in `raw` of the first copy, or empty for an event of a source.
+        It is the offset in `raw` of the first copy, or empty for an event of a source, or `_WRITTEN_TWICE`.
         """
         pipe = event.pipe
         position = source_position(record.headers)
@@ -390,13 +396,35 @@ class Normalizer:
         repetition, first_offset = self._cache.check(fingerprints, event_fingerprint)
         if repetition is Repetition.NEW:
             return None
+        is_of_source = position is not None
+        return self._first_with_id(record, pipe, repetition, first_offset, is_of_source=is_of_source)
+
+    def _first_with_id(
+        self,
+        record: ConsumerRecord,
+        pipe: str,
+        repetition: Repetition,
+        first_offset: int,
+        *,
+        is_of_source: bool,
+    ) -> bytes | None:
+        """As `_first_copy`, for an event whose id an earlier event had, or which is read again."""
         if repetition is Repetition.REUSED_ID:
             metrics.REUSED_IDS.labels(pipe).inc()
             if pipe not in self._reusing_ids:
                 self._reusing_ids.add(pipe)
                 logger.warning("id-reused", pipe=pipe, partition=record.partition, offset=record.offset)
-        if repetition is not Repetition.REPEATED or position is not None:
+        if is_of_source:
             # Each record of a source is an event; a receiver recognizes records with one id and equal data.
+            return None
+        if repetition is Repetition.COPY and first_offset != record.offset:
+            if pipe not in self._written_twice:
+                self._written_twice.add(pipe)
+                logger.warning(
+                    "event-written-twice", pipe=pipe, partition=record.partition, offset=record.offset
+                )
+            return _WRITTEN_TWICE
+        if repetition is not Repetition.REPEATED:
             return None
         metrics.CLIENT_RETRIES.labels(pipe).inc()
         return b"%d" % first_offset
@@ -420,18 +448,33 @@ class Normalizer:
         metrics.SOURCE_COPIES.labels(pipe).inc()
         return b""
 
-    async def _write(self, assigned: AssignedPartition, outputs: _Outputs) -> None:
-        """Write all outputs and wait until Kafka has acknowledged them."""
+    async def _write(self, assigned: AssignedPartition, outputs: _Outputs) -> asyncio.Future[None]:
+        """Write dead letters and receipts, wait for their acknowledgement, then send what goes to `normalized`.
+
+        A record on `normalized` says that every event before it is there or has ended: if normalize ends now and the
+        next owner lets such an event pass, egest takes it for a copy.
+
+        Returns:
+            The acknowledgement of the records of `normalized`.
+        """
         if assigned.fenced:  # a partition that is only being revoked finishes its batch
             raise Fenced(f"{assigned.topic}[{assigned.partition}] belongs to another member")
-        writes = [
-            self._producer.send_and_wait(topic, assigned.partition, records)
-            for topic, records in outputs.by_topic(self._topics)
-        ]
-        if len(writes) == 1:  # the usual case needs no task
-            await writes[0]
-        else:
-            await asyncio.gather(*writes)
+        topics, partition = self._topics, assigned.partition
+        endings = ((topics.dead_letter, outputs.dead_letters), (topics.receipts, outputs.receipts))
+        if outputs.ends_events:
+            await asyncio.gather(
+                *(
+                    self._producer.send_and_wait(topic, partition, records)
+                    for topic, records in endings
+                    if records
+                )
+            )
+        if outputs.normalized:
+            sending = await self._producer.send_when_room(topics.normalized, partition, outputs.normalized)
+            return sending.acknowledged
+        acknowledged = asyncio.get_running_loop().create_future()
+        acknowledged.set_result(None)
+        return acknowledged
 
     async def _wait_for_revision(self, assigned: AssignedPartition, offset: int, existed_ms: int) -> None:
         """Wait until the registry has read an offset, or it was never published; other partitions continue meanwhile.
@@ -443,32 +486,38 @@ class Normalizer:
         """
         started_s, asked_s = monotonic_s(), 0.0
         subject = f"{assigned.topic}[{assigned.partition}]"
-        while not await self._registry.wait_for_offset(offset, _REVISION_POLL_S):
-            if assigned.revoked.is_set():
-                self._health.warn(subject, None)
-                assigned.abandon()
-                raise Fenced(f"{subject} was revoked while it waited for offset {offset} of the topic pipes")
-            if monotonic_s() < max(started_s + self._pipe_wait_s, asked_s + _END_POLL_S):
-                continue
-            read_offset = self._registry.offset
-            if not asked_s:
-                logger.error(
-                    "pipe-revision-missing", partition=assigned.partition, offset=offset, read_to=read_offset
+        try:
+            while not await self._registry.wait_for_offset(offset, _REVISION_POLL_S):
+                if assigned.revoked.is_set():
+                    assigned.abandon()
+                    raise Fenced(
+                        f"{subject} was revoked while it waited for offset {offset} of the topic pipes"
+                    )
+                if monotonic_s() < max(started_s + self._pipe_wait_s, asked_s + _END_POLL_S):
+                    continue
+                read_offset = self._registry.offset
+                if not asked_s:
+                    logger.error(
+                        "pipe-revision-missing",
+                        partition=assigned.partition,
+                        offset=offset,
+                        read_to=read_offset,
+                    )
+                self._health.warn(
+                    subject, f"waits for offset {offset} of the topic pipes; it has read to {read_offset}"
                 )
-            self._health.warn(
-                subject, f"waits for offset {offset} of the topic pipes; it has read to {read_offset}"
-            )
-            asked_s = monotonic_s()
-            await self._ask_for_pipes_end()
-            if self._pipes_end.excludes(offset, existed_ms):
-                logger.error(
-                    "pipe-revision-never-published",
-                    partition=assigned.partition,
-                    offset=offset,
-                    end=self._pipes_end.offset,
-                )
-                break
-        self._health.warn(subject, None)
+                asked_s = monotonic_s()
+                await self._ask_for_pipes_end()
+                if self._pipes_end.excludes(offset, existed_ms):
+                    logger.error(
+                        "pipe-revision-never-published",
+                        partition=assigned.partition,
+                        offset=offset,
+                        end=self._pipes_end.offset,
+                    )
+                    break
+        finally:
+            self._health.warn(subject, None)
 
     async def _ask_for_pipes_end(self) -> None:
         try:
@@ -489,7 +538,8 @@ def _stamp(
     if event.pipe not in watermarks.marks:
         return None
     time_us = event_time_us(record.headers, event.accepted_us)
-    return watermarks.stamp(record.offset, event.pipe, time_us, event.accepted_us, now_s)
+    accepted_us = min(event.accepted_us, record.timestamp * 1000)  # the clock of an ingest may be ahead
+    return watermarks.stamp(record.offset, event.pipe, time_us, accepted_us, now_s)
 
 
 def _publishable_record(record: ConsumerRecord, event: Identity, *, reuses_id: bool) -> ConsumerRecord:

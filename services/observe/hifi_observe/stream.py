@@ -89,6 +89,7 @@ class ObservedStream:
             keep_lags=keep_lags,
             rules=settings.rules,
             owners=self.pipes.owner_names,
+            term=self.partitions.term_of,
         )
         chains = ChainStatements(self.watermarks)
         watermarks = WatermarkPublication(

@@ -3,6 +3,7 @@
 from hifi.delivery.destination_follower import DestinationFollower
 from hifi.kafka.certificate_reports import report_certificates
 from hifi.kafka.consumer import Consumer, ConsumerOptions
+from hifi.kafka.partition_lease import PartitionLease
 from hifi.kafka.producer import Producer
 from hifi.runtime.running import running
 from hifi.runtime.service import Service, run
@@ -20,8 +21,9 @@ async def retrier(service: Service, settings: RetrierSettings) -> None:
     producer = Producer(settings.kafka, settings.instance, health=health)
     destinations = DestinationFollower(settings.kafka, topics, settings.instance)
     tiers = RetryTiers(settings.kafka, topics, health)
+    lease = PartitionLease(lambda: consumer.member, settings.session_timeout_s)
     parked = ParkedDeliveries(
-        settings.kafka, settings.instance, topics, destinations, producer, settings.retrier_probe_s
+        settings.kafka, settings.instance, topics, destinations, producer, lease, settings.retrier_probe_s
     )
     async with running(service, producer, destinations, tiers):
         handlers = Retrier(topics, tiers.by_topic, producer, parked, TopicGenerations(settings.kafka))

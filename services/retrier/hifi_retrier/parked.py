@@ -9,7 +9,7 @@ acknowledged a chunk: a retrier that dies repeats one chunk at most, which egest
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -29,6 +29,7 @@ from hifi.kafka.admin import retention_ms
 from hifi.kafka.assigned_partition import AssignedPartition
 from hifi.kafka.clients import admin_client, topic_consumer
 from hifi.kafka.dispatcher import Batch
+from hifi.kafka.partition_lease import PartitionLease
 from hifi.kafka.producer import Producer
 from hifi.kafka.topic_reader import offset_ranges, read_ranges
 from hifi.kafka.topics import PARKED_RETENTION_MS, Topics
@@ -49,6 +50,8 @@ _EXPIRY_CHECK_S: Final = 60.0
 _KEPT_SHARE: Final = 0.9
 """Share of the topic's retention after which a parked delivery becomes a dead letter: 27 of 30 days."""
 _CLOSE_S: Final = 5.0
+_LEASE_CHECK_S: Final = 0.05
+"""Time between two checks of the lease while it is not held, seconds."""
 _SETTLE_US: Final = round(2 * REFRESH_S * MICROSECONDS)
 """Time after a change until every instance of egest knows it; earlier deliveries would be parked once more."""
 
@@ -68,6 +71,18 @@ class _ParkedPartition:
         """Time of the last read of a delivery of a destination, monotonic seconds."""
         self.probed_s: dict[DestinationName, float] = {}
         self.tasks: dict[DestinationName, asyncio.Task[None]] = {}
+        self.revocation = asyncio.create_task(self._cancel_when_revoked())
+        """Ends the tasks: what they have not written yet is the next owner's."""
+
+    def start(self, name: DestinationName, work: Coroutine[Any, Any, None]) -> None:
+        """Start the only task of a destination."""
+        task = self.tasks[name] = asyncio.create_task(work)
+        task.add_done_callback(partial(_forget, self.tasks, name))
+
+    async def _cancel_when_revoked(self) -> None:
+        await self.assigned.revoked.wait()
+        for task in self.tasks.values():
+            task.cancel()
 
 
 class ParkedDeliveries:
@@ -80,6 +95,7 @@ class ParkedDeliveries:
         topics: Topics,
         destinations: DestinationFollower,
         producer: Producer,
+        lease: PartitionLease,
         probe_s: float,
     ) -> None:
         """Start without partitions.
@@ -90,6 +106,7 @@ class ParkedDeliveries:
             topics: of the stream.
             destinations: started before the first batch.
             producer: started before the first batch.
+            lease: needed to write anything.
             probe_s: time between two parked deliveries of a partition that are brought back to test whether the
                 destination works again, seconds. Without them its recovery would show only with new events.
         """
@@ -97,8 +114,10 @@ class ParkedDeliveries:
         self._topics = topics
         self._destinations = destinations
         self._producer = producer
+        self._lease = lease
         self._probe_s = probe_s
         self._partitions: dict[int, _ParkedPartition] = {}
+        self._partition_lock = asyncio.Lock()
         self._read_lock = asyncio.Lock()
         self._connect_lock = asyncio.Lock()
         self._admin: Any = None
@@ -108,7 +127,9 @@ class ParkedDeliveries:
         """Record the first offsets of parked destinations' deliveries; bring other deliveries back at once."""
         await self._destinations.refresh()
         parked_partition = await self._partition(assigned)
-        if not assigned.active:
+        try:
+            await self._ensure_owned(assigned)
+        except Fenced:
             assigned.abandon()
             return
         fetched_us = now_us()
@@ -155,7 +176,7 @@ class ParkedDeliveries:
                     parked_partitions = [
                         await self._partition(assigned_partition)
                         for assigned_partition in list(assigned.values())
-                        if assigned_partition.topic == self._topics.parked
+                        if assigned_partition.topic == self._topics.parked and assigned_partition.active
                     ]
                     for parked_partition in parked_partitions:
                         self._start_drains(parked_partition)
@@ -169,7 +190,7 @@ class ParkedDeliveries:
             tasks = [
                 task
                 for parked_partition in self._partitions.values()
-                for task in parked_partition.tasks.values()
+                for task in (parked_partition.revocation, *parked_partition.tasks.values())
             ]
             for task in tasks:
                 task.cancel()
@@ -180,16 +201,28 @@ class ParkedDeliveries:
                         await self._admin.close()
 
     async def _partition(self, assigned: AssignedPartition) -> _ParkedPartition:
-        parked_partition = self._partitions.get(assigned.partition)
-        if parked_partition is None or parked_partition.assigned is not assigned:
-            if parked_partition is not None:
-                await asyncio.gather(*parked_partition.tasks.values(), return_exceptions=True)
-            await self._destinations.refresh()
-            first_offsets = self._destinations.states.positions(assigned.partition)
-            parked_partition = self._partitions[assigned.partition] = _ParkedPartition(
-                assigned, first_offsets
-            )
-        return parked_partition
+        """The state of a partition during this assignment: one object, whoever asks for it first."""
+        async with self._partition_lock:
+            parked_partition = self._partitions.get(assigned.partition)
+            if parked_partition is None or parked_partition.assigned is not assigned:
+                if parked_partition is not None:
+                    await asyncio.gather(*parked_partition.tasks.values(), return_exceptions=True)
+                await self._destinations.refresh()
+                first_offsets = self._destinations.states.positions(assigned.partition)
+                parked_partition = _ParkedPartition(assigned, first_offsets)
+                if assigned.active:  # else a later assignment may have its state here
+                    self._partitions[assigned.partition] = parked_partition
+            return parked_partition
+
+    async def _ensure_owned(self, assigned: AssignedPartition) -> None:
+        """Wait until the partition certainly belongs to this instance; call before anything that others can see.
+
+        Raises:
+            Fenced: it is no longer assigned to this instance.
+        """
+        while assigned.active and not self._lease.held():
+            await asyncio.sleep(_LEASE_CHECK_S)
+        assigned.ensure_active()
 
     def _start_drains(self, parked_partition: _ParkedPartition) -> None:
         if not parked_partition.assigned.active:
@@ -204,10 +237,7 @@ class ParkedDeliveries:
                 parked_partition, name, change
             ):
                 continue
-            task = parked_partition.tasks[name] = asyncio.create_task(
-                self._drain(parked_partition, name, change)
-            )
-            task.add_done_callback(partial(_forget, parked_partition.tasks, name))
+            parked_partition.start(name, self._drain(parked_partition, name, change))
 
     async def _start_expiry(self, parked_partitions: Sequence[_ParkedPartition]) -> None:
         """Start to make dead letters of deliveries that Kafka would delete soon, in any state of their destination."""
@@ -233,10 +263,9 @@ class ParkedDeliveries:
                     and name not in parked_partition.tasks
                     and parked_partition.assigned.active
                 ):
-                    task = parked_partition.tasks[name] = asyncio.create_task(
-                        self._expire(parked_partition, name, end_offset, topic_retention_ms)
+                    parked_partition.start(
+                        name, self._expire(parked_partition, name, end_offset, topic_retention_ms)
                     )
-                    task.add_done_callback(partial(_forget, parked_partition.tasks, name))
 
     async def _expire(
         self,
@@ -254,14 +283,14 @@ class ParkedDeliveries:
         try:
             while parked_partition.first_offsets.get(name, end_offset) < end_offset:
                 deliveries, next_offset = await self._read(parked_partition, name, CHUNK, end_offset)
-                parked_partition.assigned.ensure_active()
+                await self._ensure_owned(parked_partition.assigned)
                 fetched_us = now_us()
                 await self._write(
                     partition,
                     dead_letters=[_dead_letter(record, rejection, fetched_us) for record in deliveries],
                 )
                 expired_count += len(deliveries)
-                parked_partition.assigned.ensure_active()
+                await self._ensure_owned(parked_partition.assigned)
                 await self._advance(parked_partition, name, next_offset)
         except (Fenced, KafkaError, OSError) as error:
             logger.warning("expiry-interrupted", partition=partition, error=repr(error), **name._asdict())
@@ -307,9 +336,12 @@ class ParkedDeliveries:
                 name in parked_partition.first_offsets
                 and self._destinations.states.get(name).state is change.state
             ):
-                start_s = monotonic_s()
+                start_s, first_offset = monotonic_s(), parked_partition.first_offsets[name]
                 deliveries, next_offset = await self._read(parked_partition, name, limit)
-                parked_partition.assigned.ensure_active()
+                if next_offset == first_offset:  # `handle` has read no record from there on yet
+                    await asyncio.sleep(_CHECK_S)
+                    break
+                await self._ensure_owned(parked_partition.assigned)
                 fetched_us = now_us()
                 if change.state is DestinationState.EXPIRING:
                     await self._write(
@@ -319,7 +351,7 @@ class ParkedDeliveries:
                     resumed_records, dead_letters = _brought_back(deliveries, fetched_us)
                     await self._write(partition, resumed_records=resumed_records, dead_letters=dead_letters)
                 moved_count += len(deliveries)
-                parked_partition.assigned.ensure_active()
+                await self._ensure_owned(parked_partition.assigned)
                 await self._advance(parked_partition, name, next_offset)
                 if change.state is DestinationState.PARKED:
                     break
@@ -364,6 +396,8 @@ class ParkedDeliveries:
         async with self._read_lock, topic_consumer(self._bootstrap, self._client_id) as consumer:
             existing_offsets = (await offset_ranges(consumer, [topic_partition]))[topic_partition]
             first_offset = parked_partition.first_offsets[name]
+            if first_offset > existing_offsets.stop >= parked_partition.handled_end:
+                first_offset = existing_offsets.start  # the topic was made again since
             if existing_offsets.start > first_offset:  # observe accounts for the deliveries among them
                 logger.error(
                     "offsets-lost",

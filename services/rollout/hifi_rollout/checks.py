@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 
 from hifi.control.capacity import MeshRating, over_capacity
 from hifi.control.steps import StepRefused
+from hifi.delivery.destination_changes import require_possible_changes
 from hifi.delivery.several_logs import require_fit_for_colours
 from hifi.pipe.function_import import require_function
 from hifi.pipe.limit_check import functions, masks, require_allowed, require_mask_keys
@@ -11,7 +12,6 @@ from hifi.pipe.mask import KeyedHash
 from hifi.pipe.model import Pipe
 from hifi.pipe.secret_manager import secret_memory
 from hifi.pipe.shared_keys import KeyOwners, require_keys_of_their_own
-from hifi_rollout.destination_changes import require_possible_changes
 
 
 def require_valid(pipe: Pipe, pipes_in_force: Mapping[str, Pipe], *, coloured: bool) -> None:

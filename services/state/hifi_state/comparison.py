@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from hifi.pipe.sources.step import StepSource
 from hifi.runtime.errors import Misconfigured
 from hifi.spark.catalyst import Catalyst
-from hifi_state.explanation import EnrichedRecord, record_frame
+from hifi_state.explanation import EnrichedRecord, parts_from_restarts, raws_at, record_frame
 from hifi_state.fold.declaration import StepDeclaration
 from hifi_state.fold.judged_events import FoldRules
 from hifi_state.fold.progress import Progress, lane
@@ -144,6 +144,7 @@ class StepComparison:
         }
         """Lane to a time after which no event before the first record is."""
         self._events: Counter[tuple[str, str]] = Counter()
+        self._restarts = progress.restarts
 
     def add(self, records: Sequence[EnrichedRecord]) -> None:
         """Compute the next records of the log.
@@ -151,11 +152,18 @@ class StepComparison:
         Raises:
             Misconfigured: the results are too large.
         """
+        for part in parts_from_restarts(records, self._restarts):
+            self._add(part)
+
+    def _add(self, records: Sequence[EnrichedRecord]) -> None:
         frame = record_frame(self._spark, records)
         end = {record.partition: record.offset + 1 for record in records}
         ranges: list[FoldedRange] = []
         try:
-            ranges.extend(side.fold(frame, end) for side in self._sides)
+            for side in self._sides:
+                raws = raws_at(records[0], side.progress.raws, self._restarts)
+                side.progress = replace(side.progress, raws=raws)
+                ranges.append(side.fold(frame, end))
             if self._unmarked:
                 stamps = ranges[0].first_stamps()
                 self._first_marks |= {number: stamps[number] for number in self._unmarked & stamps.keys()}

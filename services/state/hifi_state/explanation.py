@@ -11,10 +11,11 @@ from hifi.record.identity import Identity, identity
 from hifi.record.step_account import FOLDED
 from hifi.runtime.errors import NotAnEvent
 from hifi.spark.catalyst import Catalyst
+from hifi_state.fold.dead_letters import NOT_REFUSED
 from hifi_state.fold.declaration import StepDeclaration
 from hifi_state.fold.judged_events import FoldRules
 from hifi_state.fold.key_limit import KeyLimit
-from hifi_state.fold.progress import Progress
+from hifi_state.fold.progress import Progress, Restart, raised, up_to_restarts
 from hifi_state.fold.range_folder import FoldedRange, RangeFolder
 
 _SCHEMA: Final = (
@@ -22,6 +23,8 @@ _SCHEMA: Final = (
 )
 UNREAD: Final = "unread"
 """Of an event that the step has not read yet."""
+READ_BEFORE: Final = "read-before"
+"""Of an event that does not count, and that another declaration of the step has read, which may have counted it."""
 
 
 class EnrichedRecord(NamedTuple):
@@ -42,7 +45,7 @@ class ExplainedEvent(NamedTuple):
         offset: there.
         event: identity.
         time_ms: of the event, milliseconds since 1970 UTC.
-        verdict: `folded`, `copy`, `left-out` (by `where`), `unread`, or the reason of its dead letter.
+        verdict: `folded`, `copy`, `left-out` (by `where`), `unread`, `read-before`, or the reason of its dead letter.
         windows: start and end of those that it counts in, milliseconds since 1970 UTC; empty for
             sessions, `each`, `first` and `join`.
     """
@@ -85,12 +88,22 @@ class StepExplainer:
             earlier: records before them, which tell copies, and which events are beyond the limit of a key.
             records: to explain.
         """
+        events: list[ExplainedEvent] = []
+        for part in parts_from_restarts(records, self._progress.restarts):
+            events += self._explained(earlier, part)
+            earlier = [*earlier, *part]
+        return sorted(events, key=lambda event: event[:2])
+
+    def _explained(
+        self, earlier: Sequence[EnrichedRecord], records: Sequence[EnrichedRecord]
+    ) -> list[ExplainedEvent]:
         limit = (
             None if self._most_events is None else KeyLimit(self._most_events, self._length_ms, lambda _: 0)
         )
         if limit is not None and earlier:
             self._folded(earlier, {}, limit).release()
-        folded = self._folded(records, self._raws(earlier), limit)
+        raws = raws_at(records[0], self._raws(earlier), self._progress.restarts)
+        folded = self._folded(records, raws, limit)
         try:
             return [
                 ExplainedEvent(
@@ -130,16 +143,20 @@ class StepExplainer:
 
     def _raws(self, records: Iterable[EnrichedRecord]) -> Mapping[int, int]:
         """Partition to the highest offset in `raw`; as `RangeFolder` reads it."""
-        raws: dict[int, int] = {}
+        raws: Mapping[int, int] = {}
         for record, _ in events_of(self._progress.pipes, records):
             values, raw = dict(reversed(record.headers)), hop(record.headers).raw
             is_replay = values.get(REPLAY) not in (None, b"0") and values.get(SERVICE) != b"normalize"
+            raws = raws_at(record, raws, self._progress.restarts)
             if not is_replay and raw >= 0:
-                raws[record.partition] = max(raw, raws.get(record.partition, raw))
+                raws = raised(raws, {record.partition: raw})
         return raws
 
     def _verdict(self, partition: int, offset: int, verdict: str) -> str:
-        return UNREAD if offset >= self._progress.offsets.get(partition, 0) else verdict
+        if offset >= self._progress.offsets.get(partition, 0):
+            return UNREAD
+        is_earlier = offset < self._progress.since.get(partition, 0)
+        return READ_BEFORE if is_earlier and verdict not in NOT_REFUSED else verdict
 
     def _windows(self, time_ms: int) -> list[tuple[int, int]]:
         if self._window is None or not self._window.every_ms:
@@ -150,6 +167,37 @@ class StepExplainer:
             (start_ms, start_ms + size_ms)
             for start_ms in range(last_ms - size_ms + every_ms, last_ms + 1, every_ms)
         ]
+
+
+def parts_from_restarts(
+    records: Sequence[EnrichedRecord], restarts: Iterable[Restart]
+) -> Iterator[Sequence[EnrichedRecord]]:
+    """The records in parts, in which `raw` restarts nowhere but at the first one."""
+    places = set(restarts)
+    begins = [
+        0,
+        *(
+            index
+            for index, record in enumerate(records)
+            if index and Restart(record.partition, record.offset) in places
+        ),
+    ]
+    for begin, end in zip(begins, [*begins[1:], len(records)], strict=True):
+        if begin < end:
+            yield records[begin:end]
+
+
+def raws_at(
+    record: EnrichedRecord, raws: Mapping[int, int], restarts: Iterable[Restart]
+) -> Mapping[int, int]:
+    """`FoldRules.raws` of a range whose first record this is.
+
+    Args:
+        record: the first one.
+        raws: partition to the highest offset in `raw` before.
+        restarts: of `raw`.
+    """
+    return up_to_restarts({record.partition: record.offset}, {}, raws, restarts)[1]
 
 
 def record_frame(spark: SparkSession, records: Iterable[EnrichedRecord]) -> DataFrame:

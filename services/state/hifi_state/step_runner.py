@@ -257,23 +257,35 @@ class StepRunner:
 
         Raises:
             Misconfigured: the progress is of another topic `enriched`.
+            KafkaError, OSError, TimeoutError: Kafka does not answer.
         """
         if not await self._lifetime.unless_stopped(fold_log.take_over()):
             raise Fenced(f"the step {self.pipe} ends")
         kept_progress = fold_log.progress
-        first, end = await group.first(), await group.end()
+        topic = self._settings.topics.enriched
+        first, end, log_id = await asyncio.gather(
+            group.first(), group.end(), topic_identity(self._settings.kafka, topic)
+        )
+        enriched_id = log_id.topic
         if kept_progress is None:
             account, join = StepAccount(end), self._step.join
             joined = None if join is None else join.with_
             progress = Progress(
-                folder.declaration.text, self._step.from_, 0, end, account=account, joined=joined
+                folder.declaration.text,
+                self._step.from_,
+                0,
+                end,
+                account=account,
+                joined=joined,
+                enriched_id=enriched_id,
             )
             progress = self.begun(progress)
             await fold_log.keep(progress)
             return progress
         offsets = {partition: kept_progress.offsets.get(partition, 0) for partition in end}
+        if enriched_id and kept_progress.enriched_id not in ("", enriched_id):
+            raise self._made_again(f"the step has read another {topic}")
         self.require_log(offsets, end)
-        topic = self._settings.topics.enriched
         for partition, first_offset in first.items():
             lost_count = first_offset - offsets[partition]
             if lost_count > 0:
@@ -281,7 +293,8 @@ class StepRunner:
                 logger.error("step-records-lost", pipe=self.pipe, partition=partition, records=lost_count)
                 offsets[partition] = first_offset
         progress = replace(kept_progress, offsets=offsets)
-        return self.begun(progress, leaves_out=progress != kept_progress)
+        begun = self.begun(progress, leaves_out=progress != kept_progress)
+        return replace(begun, enriched_id=enriched_id or begun.enriched_id)
 
     def _warn(self, reason: str | None) -> None:
         self._lifetime.health.warn(f"{_WARNING} {self.pipe}", reason)
@@ -314,12 +327,15 @@ class StepRunner:
         Raises:
             Misconfigured: it is another one.
         """
-        topics = self._settings.topics
         if ahead := [partition for partition, offset in offsets.items() if offset > end[partition]]:
-            raise Misconfigured(
-                f"the step has read {topics.enriched}[{ahead[0]}] further than it goes: it was made again or lost"
-                f" records. Delete the record of the pipe on {topics.folds}, or all topics of the stream, to begin anew"
-            )
+            topic = self._settings.topics.enriched
+            raise self._made_again(f"the step has read {topic}[{ahead[0]}] further than it goes")
+
+    def _made_again(self, problem: str) -> Misconfigured:
+        return Misconfigured(
+            f"{problem}: it was made again or lost records. Delete the record of the pipe on"
+            f" {self._settings.topics.folds}, or all topics of the stream, to begin anew"
+        )
 
     def begun(self, progress: Progress, *, leaves_out: bool = True) -> Progress:
         """The progress with what this colour of the stream states.

@@ -29,7 +29,7 @@ from hifi_state.fold.dead_letters import LetterRecord
 from hifi_state.fold.declaration import StepDeclaration
 from hifi_state.fold.judged_events import FoldRules
 from hifi_state.fold.pauses import Pauses
-from hifi_state.fold.progress import Progress, RangeSummary
+from hifi_state.fold.progress import Progress, RangeSummary, raised, up_to_restarts
 from hifi_state.fold.range_bound import MOST_BYTES, RangeBound, most_records
 from hifi_state.fold.range_folder import FoldedRange, RangeFolder, RangeTooLarge
 from hifi_state.fold.takeover import Takeover, next_takeover
@@ -283,7 +283,8 @@ class StepTurn:
         limit, rows, size_bytes = self._open_file.limit(), list[WindowRow](), 0
         while position != target:
             self._runner.require_leadership()
-            end = next_range(position, target, self._most_records)
+            most_end = next_range(position, target, self._most_records)
+            end, raws = up_to_restarts(position, most_end, raws, progress.restarts)
             rules = FoldRules(len(target), raws, None, progress.emitted_ms, progress.judged)
             try:
                 folded = await asyncio.to_thread(self._runner.ranges.fold, self._folder, position, end, rules)
@@ -293,7 +294,7 @@ class StepTurn:
             rows += await asyncio.to_thread(folded.rows, limit)
             self._runner.ranges.bound.passed(folded.size_bytes)
             size_bytes += folded.size_bytes
-            raws = {**raws, **folded.summary.raws}
+            raws = raised(raws, folded.summary.raws)
             read_count += sum(end[partition] - position[partition] for partition in end)
             position = end
             is_much = len(rows) > _MOST_ROWS or size_bytes > MOST_BYTES
@@ -330,10 +331,11 @@ class StepTurn:
             log_end = await self._group.end()
             runner.require_log(progress.offsets, log_end)
             readable_end = self._readable(log_end)
-        end = next_range(progress.offsets, readable_end, self._most_records)
+        end: Mapping[int, int] = next_range(progress.offsets, readable_end, self._most_records)
         summary, rows = RangeSummary(), list[WindowRow]()
         if end != progress.offsets:
-            summary, rows = await self._fold(end)
+            summary, rows, end = await self._fold(end)
+            progress = self._progress
         elif not (progress.has_due or takes_over):
             return False
         open_ms = await asyncio.to_thread(self._open_ms, rows)
@@ -422,12 +424,20 @@ class StepTurn:
             starts_ms.append(earliest_ms)
         return min(starts_ms, default=_NOTHING_OPEN_MS)
 
-    async def _fold(self, end: Mapping[int, int]) -> tuple[RangeSummary, list[WindowRow]]:
-        """Fold the next range, and write the dead letters of the events that do not count."""
-        runner, progress, fetched_us = self._runner, self._progress, now_us()
-        rules = FoldRules(len(end), progress.raws, progress.closed_ms, progress.emitted_ms)
+    async def _fold(self, end: Mapping[int, int]) -> tuple[RangeSummary, list[WindowRow], Mapping[int, int]]:
+        """Fold the next range, and write the dead letters of the events that do not count.
+
+        Returns:
+            Summary, rows, and end of the range, which is before a restart of `raw` that it would have.
+        """
+        runner, fetched_us = self._runner, now_us()
 
         while True:
+            progress = self._progress
+            end, raws = up_to_restarts(progress.offsets, end, progress.raws, progress.restarts)
+            rules = FoldRules(
+                len(end), raws, progress.closed_ms, progress.emitted_ms, newest_ms=progress.newest_ms
+            )
             folded = await asyncio.to_thread(
                 runner.ranges.fold,
                 self._folder,
@@ -437,11 +447,16 @@ class StepTurn:
                 keeps_events=self._keeps_events,
             )
             try:
+                if restarts := folded.summary.restarts:
+                    logger.warning("raw-created-again", pipe=runner.pipe, offsets=restarts)
+                    self._progress = progress.restarted(restarts)
+                    continue
                 rows = await asyncio.to_thread(folded.rows, self._open_file.limit())
                 if await self._write_letters(folded, fetched_us):
                     self._keeps_events = folded.letters_need_events
                     runner.ranges.bound.passed(folded.size_bytes)
-                    return folded.summary, rows
+                    self._progress = replace(progress, raws=raws)
+                    return folded.summary, rows, end
             finally:
                 await asyncio.to_thread(folded.release)
             self._keeps_events = True
@@ -500,9 +515,14 @@ def next_chunk(events: Iterator[SourceEvent]) -> list[SourceEvent]:
 
 
 def _is_usable(file_progress: Progress, progress: Progress, base_offsets: Mapping[int, int]) -> bool:
-    """Whether a file can be rolled forward: of the same declaration, not ahead, and from the oldest window on."""
+    """Whether a file can be rolled forward: of the same log and declaration, not ahead, and from the oldest window on.
+
+    That of a release that kept no id of the log can only be used as it is.
+    """
+    is_as_it_was = not file_progress.enriched_id and file_progress.number == progress.number
     return (
-        file_progress.step == progress.step
+        (is_as_it_was or file_progress.enriched_id == progress.enriched_id)
+        and file_progress.step == progress.step
         and file_progress.number <= progress.number
         and all(
             file_progress.offsets.get(partition, 0) >= offset for partition, offset in base_offsets.items()

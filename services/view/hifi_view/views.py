@@ -7,18 +7,18 @@ Pipes change while a view runs, so each view is compared with the pipe in force.
 
 import asyncio
 import fcntl
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import IO, Final
 
 from hifi.pipe.loader import load_views
 from hifi.pipe.registry import PipeRegistry
-from hifi.pipe.view import View, ViewedTopic
+from hifi.pipe.view import View
 from hifi.runtime import log
 from hifi.runtime.errors import Misconfigured
 from hifi.runtime.health import Health
-from hifi_view.read.completeness import Cut
 from hifi_view.read.cut_reader import CutReader
 from hifi_view.read.followed_view import FollowedView
+from hifi_view.read.view_clock import ViewClock
 from hifi_view.settings import ViewSettings
 
 _LOCK: Final = "lock"
@@ -60,8 +60,9 @@ class Views:
         """
         self._settings = settings
         self._registry = registry
+        self._clock = ViewClock()
         self.by_name: Mapping[str, FollowedView] = {
-            view.view: FollowedView(settings, view, registry, health) for view in declarations
+            view.view: FollowedView(settings, view, registry, health, self._clock) for view in declarations
         }
         self._lock: IO[str] | None = None
 
@@ -97,15 +98,7 @@ class Views:
                 tasks.create_task(view.run())
             for viewed_topic in sorted({view.view.from_.at for view in self.by_name.values()}):
                 partitions = self._registry.partition_count()
+                views = [view for view in self.by_name.values() if view.view.from_.at is viewed_topic]
                 tasks.create_task(
-                    CutReader(self._settings, viewed_topic, partitions, self._on_cut(viewed_topic)).run()
+                    CutReader(self._settings, viewed_topic, partitions, views, self._clock).run()
                 )
-
-    def _on_cut(self, viewed_topic: ViewedTopic) -> Callable[[Cut], None]:
-        views = [view for view in self.by_name.values() if view.view.from_.at is viewed_topic]
-
-        def add_cut(cut: Cut) -> None:
-            for view in views:
-                view.add_cut(cut)
-
-        return add_cut

@@ -1,17 +1,24 @@
 """Declarations of Iceberg tables: what `hifi check` and publication accept and refuse."""
 
+from itertools import permutations
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
+from hifi.delivery.destination_changes import require_possible_changes
 from hifi.delivery.installed_kinds import InvalidDestination, read_settings
+from hifi.kafka.topics import Topics
 from hifi.pipe.limit_check import refusals
 from hifi.pipe.limits import PipeLimits
 from hifi.pipe.model import ConnectorDestination, Pipe, SqlType
 from hifi.pipe.reader import reader
+from hifi.pipe.registry import RegistrySnapshot
+from hifi.pipe.revision import PipeRevision
 from hifi.runtime.errors import Misconfigured
-from hifi_rollout.destination_changes import require_possible_changes
+from hifi_infra.kafka import stream_setup
+from hifi_infra.kafka.stream_setup import put_in_force
 
 
 def pipe(settings: dict[str, Any], **enrich: Any) -> Pipe:
@@ -166,11 +173,32 @@ def test_a_change_that_the_table_cannot_follow_is_not_published(
     require_possible_changes(pipe(settings), {})
 
 
-def test_a_destination_that_another_service_would_deliver_needs_another_name() -> None:
+def pipes_of_two_services() -> tuple[Pipe, Pipe]:
+    """A pipe whose destination lake reads, and the same one with a destination of that name that egest reads."""
     lake_pipe = pipe({"columns": {"a": "int"}})
     declared = lake_pipe.model_dump(mode="json", by_alias=True, exclude_unset=True)
     declared["destinations"] = [{"name": "lake", "url": "https://shop.example/"}]
-    http_pipe = Pipe.model_validate(declared)
-    for old_pipe, new_pipe in ((http_pipe, lake_pipe), (lake_pipe, http_pipe)):
+    return lake_pipe, Pipe.model_validate(declared)
+
+
+def test_a_destination_that_another_service_would_deliver_needs_another_name() -> None:
+    for old_pipe, new_pipe in permutations(pipes_of_two_services()):
         with pytest.raises(Misconfigured, match=r"destination lake: another service .* another name"):
             require_possible_changes(new_pipe, {"p": old_pipe})
+
+
+async def test_a_folder_of_pipes_cannot_change_who_reads_a_destination_either(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    published = list[object]()
+
+    async def publish(*records: object) -> None:
+        published.append(records)
+
+    monkeypatch.setattr(stream_setup, "publish", publish)
+    for old_pipe, new_pipe in permutations(pipes_of_two_services()):
+        registry = RegistrySnapshot(1, {"p": PipeRevision(old_pipe, 0, 1)}, 0, {})
+        monkeypatch.setattr(stream_setup, "read_registry", AsyncMock(return_value=registry))
+        with pytest.raises(Misconfigured, match=r"destination lake: another service .* another name"):
+            await put_in_force("127.0.0.1:1", Topics("s"), [new_pipe])
+    assert published == []

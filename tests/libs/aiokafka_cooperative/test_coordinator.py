@@ -4,9 +4,12 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
-from aiokafka.errors import NoError
+import pytest
+from aiokafka import TopicPartition
+from aiokafka.consumer.group_coordinator import GroupCoordinator
+from aiokafka.errors import NoError, UnknownTopicOrPartitionError
 
-from aiokafka_cooperative.coordinator import CooperativeCoordinator
+from aiokafka_cooperative.coordinator import CooperativeCoordinator, TopicMissingError
 from aiokafka_cooperative.lease import MembershipLease
 
 
@@ -34,3 +37,19 @@ async def test_heartbeats_during_a_join_go_on_after_the_coordinator_was_unknown_
         while not sent_requests:
             await asyncio.sleep(0.01)
     heartbeats.cancel()
+
+
+async def test_a_commit_for_a_topic_that_does_not_exist_is_refused_and_not_repeated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def refuse(*_: Any) -> None:
+        raise UnknownTopicOrPartitionError
+
+    monkeypatch.setattr(GroupCoordinator, "_do_commit_offsets", refuse)
+    topic_partition, state = TopicPartition("t", 0), object()
+    coordinator: Any = object.__new__(CooperativeCoordinator)
+    coordinator._lost = False
+    coordinator.held_assignment = SimpleNamespace(states=lambda: {topic_partition: state})
+    with pytest.raises(TopicMissingError) as refused:
+        await coordinator._do_commit_offsets({topic_partition: state}, {topic_partition: 3})
+    assert not refused.value.retriable

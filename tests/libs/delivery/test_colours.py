@@ -65,6 +65,14 @@ def test_the_record_has_when_a_colour_was_woken_last() -> None:
     assert decode(orjson.dumps(before)) == colours(), "of a release before"
 
 
+def test_what_is_open_in_a_colour_is_in_the_record_while_it_sleeps() -> None:
+    left_open = [{"pipe": "flights", "destination": "crm", "open": {"parked": 3}}]
+    asleep = colours().with_sleep("green", left_open, 8, "me")
+    assert asleep.colours["green"].state is ColourState.ASLEEP
+    assert decode(asleep.record().value).colours["green"].left_open == tuple(left_open)
+    assert asleep.with_state("green", ColourState.IDLE, 9, "me").colours["green"].left_open == ()
+
+
 def test_shares_that_do_not_add_up_are_refused() -> None:
     for shares in ({"blue": 5000, "green": 4999}, {"blue": -1, "green": 10_001}):
         with pytest.raises(Misconfigured, match="do not add up"):

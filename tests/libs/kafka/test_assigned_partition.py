@@ -58,6 +58,27 @@ async def test_nothing_after_outputs_that_are_lost_is_completed(abandoned: bool)
     await asyncio.wait_for(partition.drain(), 5)  # it leaves them to the next owner
 
 
+async def test_outputs_in_flight_are_waited_for_although_the_records_behind_them_are_abandoned() -> None:
+    partition = Partition()
+    [first] = futures(1)
+    partition.complete_when(first, 3)
+    partition.abandon()
+    draining = asyncio.ensure_future(partition.drain())
+    await yield_to_loop()
+    assert not draining.done()
+    first.set_result(None)
+    await asyncio.wait_for(draining, 5)
+    assert partition.offsets.committable == 4
+    [lost] = futures(1)
+    partition.complete_when(lost, 5)
+    draining = asyncio.ensure_future(partition.drain())
+    await yield_to_loop()
+    assert not draining.done()
+    lost.set_exception(Unacknowledged("lost"))
+    await asyncio.wait_for(draining, 5)
+    assert partition.failures == [], "its membership ends already"
+
+
 async def test_a_handler_waits_for_the_outputs_of_earlier_batches() -> None:
     partition = Partition()
     [first] = futures(1)

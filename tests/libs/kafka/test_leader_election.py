@@ -1,8 +1,10 @@
 """An instance that cannot take part in the election does not lead."""
 
 import asyncio
+from typing import Any
 
 import pytest
+from aiokafka.errors import KafkaConnectionError
 
 from hifi.kafka import leader_election
 from hifi.kafka.leader_election import LeaderElection
@@ -29,3 +31,25 @@ async def test_an_unexpected_error_ends_the_leadership_and_not_the_election(
     await asyncio.wait_for(is_member_again.wait(), 10)
     assert not election.leading.is_set()
     await election.stop()
+
+
+async def test_an_instance_whose_membership_fails_does_not_lead_while_it_leaves_the_group(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    election = LeaderElection(ServiceSettings(kafka="nowhere:1"), "group", "topic")
+    led_while_leaving: list[bool] = []
+
+    class FailingMember:
+        def subscribe(self, *_: Any, **__: Any) -> None:
+            election.gain()
+
+        async def start(self) -> None:
+            raise KafkaConnectionError("away")
+
+        async def stop(self) -> None:
+            led_while_leaving.append(election.leading.is_set())
+
+    monkeypatch.setattr(leader_election, "group_consumer", lambda *_, **__: FailingMember())
+    with pytest.raises(KafkaConnectionError):
+        await election._be_member()
+    assert led_while_leaving == [False]

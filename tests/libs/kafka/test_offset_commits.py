@@ -5,6 +5,7 @@ from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 from aiokafka.structs import OffsetAndMetadata
 
+from aiokafka_cooperative import TopicMissingError
 from hifi.kafka.assigned_partition import AssignedPartition
 from hifi.kafka.offset_commits import commit
 
@@ -17,10 +18,14 @@ class Member:
     def __init__(self) -> None:
         self.commits: list[dict[TopicPartition, OffsetAndMetadata]] = []
         self.fails = False
+        self.missing: set[str] = set()
+        """Topics that do not exist."""
 
     async def commit(self, offsets: dict[TopicPartition, OffsetAndMetadata]) -> None:
         if self.fails:
             raise KafkaError
+        if any(tp.topic in self.missing for tp in offsets):
+            raise TopicMissingError
         self.commits.append(offsets)
 
 
@@ -74,3 +79,21 @@ async def test_a_commit_that_fails_keeps_nothing() -> None:
     with pytest.raises(KafkaError):
         await commit(member, [assigned])
     assert (listener.kept, assigned.committed) == ([], 7)
+
+
+async def test_offsets_of_a_topic_that_was_deleted_are_not_committed_to_the_next_one_of_its_name() -> None:
+    failures: list[BaseException] = []
+    member = Member()
+    deleted = AssignedPartition(TP, 7, fail=failures.append)
+    other = AssignedPartition(TopicPartition("other", 0), 3)
+    for assigned, offset in ((deleted, 7), (other, 3)):
+        assigned.offsets.start(offset)
+        assigned.complete(offset)
+    await commit(member, [other])
+    member.missing = {"raw"}
+    with pytest.raises(TopicMissingError):
+        await commit(member, [deleted, other])
+    assert (len(failures), deleted.active, other.active) == (1, False, True)
+    member.missing = set()
+    await commit(member, [deleted, other])
+    assert member.commits == [{other.tp: OffsetAndMetadata(4, "")}]

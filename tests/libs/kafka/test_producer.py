@@ -280,6 +280,34 @@ async def test_a_paused_broker_stalls_visibly_and_nothing_is_lost_when_it_goes_o
     assert 99 not in numbers
 
 
+async def test_a_broker_that_was_frozen_stores_nothing_twice_that_must_not_be_written_twice(
+    cluster: KafkaCluster,
+) -> None:
+    await make_topic(cluster.bootstrap, "once")
+    ack_timeout_s = 2
+    producer = Producer(cluster.bootstrap, "test", ack_timeout_s=ack_timeout_s)
+    await producer.start()
+    await producer.send_and_wait("once", 0, [record(0)])
+    first_client = producer._client
+    cluster.pause_broker(1)
+    sendings = [producer.send("once", 0, [record(number)], repeats=False) for number in range(1, 50)]
+    async with asyncio.timeout(60):
+        while producer.stalled_s(asyncio.get_running_loop().time()) < 2 * ack_timeout_s:
+            await asyncio.sleep(0.05)
+    cluster.resume_broker(1)
+    async with asyncio.timeout(60):
+        outcomes = await asyncio.gather(
+            *(sending.acknowledged for sending in sendings), return_exceptions=True
+        )
+    assert producer._client is not first_client
+    assert {type(outcome) for outcome in outcomes} == {Unacknowledged}
+    await producer.send_and_wait("once", 0, [record(99)])
+    assert await producer.stop()
+    numbers = [int(value) for value in await stored(cluster.bootstrap, "once")]
+    assert len(numbers) == len(set(numbers)), "what the first client had sent is not sent again"
+    assert {0, 99} <= set(numbers)
+
+
 async def test_deliver_of_more_than_half_the_buffer_waits_without_holding_up_others(
     kafka: str, topic: "object"
 ) -> None:

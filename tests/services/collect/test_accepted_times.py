@@ -25,7 +25,8 @@ def test_times_of_committed_events_are_dropped() -> None:
 
 def test_metadata_that_collect_did_not_write_has_no_times() -> None:
     assert AcceptedTimes("").at(0) is None
-    assert AcceptedTimes("2;5:1").at(0) is None
+    assert AcceptedTimes("3;5:1").at(0) is None
+    assert AcceptedTimes("3;a;5:1").topic == ""
 
 
 def test_a_batch_gets_the_times_of_its_spans_and_what_has_none_the_default() -> None:
@@ -33,3 +34,13 @@ def test_a_batch_gets_the_times_of_its_spans_and_what_has_none_the_default() -> 
     positions = [0, 4, 5, 7, 8, 20]
     assert times.of(positions, 900) == [100, 100, 200, 200, 900, 900]
     assert times.of(positions, 900) == [times.at(position) or 900 for position in positions]
+
+
+def test_the_id_of_the_topic_is_kept_beside_the_times_and_is_unknown_in_what_older_instances_wrote() -> None:
+    times = AcceptedTimes("1;5:100")
+    assert times.topic == ""
+    assert times.text_from(0) == "1;5:100"
+    times.topic = "0f" * 16
+    next_times = AcceptedTimes(times.text_from(0))
+    assert (next_times.topic, next_times.at(4), next_times.at(5)) == ("0f" * 16, 100, None)
+    assert AcceptedTimes(times.text_from(5)).topic == "0f" * 16

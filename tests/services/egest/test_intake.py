@@ -13,6 +13,7 @@ from tests.support.egest.fake_destination import destination
 
 from hifi.delivery.destination_state import DestinationStates
 from hifi.kafka.consumer import AssignedPartition
+from hifi.kafka.partition_lease import PartitionLease
 from hifi.kafka.topics import Topics
 from hifi.pipe.model import Pipe
 from hifi.record.fields import fields, packed
@@ -36,7 +37,6 @@ from hifi.runtime.health import Health
 from hifi_egest.dedup.commit_metadata import CommitMetadata
 from hifi_egest.dedup.outcome_reader import RecordedOutcomes
 from hifi_egest.delivery.delivery import Delivery, EventRecord, complete_all
-from hifi_egest.delivery.lease import PartitionLease
 from hifi_egest.delivery.memory_bounds import InFlightBudget
 from hifi_egest.intake import DeliveryIntake
 from hifi_egest.lanes.lanes import Lanes
@@ -59,6 +59,21 @@ class FakeReader:
 
     async def read(self, *_: Any) -> RecordedOutcomes:
         return RecordedOutcomes()
+
+
+class FakeLog:
+    """Has an identity; notes what it is told and asked."""
+
+    def __init__(self) -> None:
+        self.identity = "a"
+        self.calls: list[str] = []
+
+    async def identity_at(self, _: AssignedPartition) -> str:
+        self.calls.append("asked")
+        return self.identity
+
+    def read_anew(self) -> None:
+        self.calls.append("anew")
 
 
 class FakeLane:
@@ -86,7 +101,9 @@ class AcknowledgingOutbox:
     def __init__(self) -> None:
         self.records: list[Record] = []
 
-    def send(self, _: str, __: int, records: Sequence[Record], acknowledged: Callable[[], None]) -> None:
+    def send(
+        self, _: str, __: int, records: Sequence[Record], acknowledged: Callable[[], None], *___: object
+    ) -> None:
         self.records += records
         asyncio.get_running_loop().call_soon(acknowledged)
 
@@ -109,9 +126,9 @@ class IntakeBench:
         recorder = OutcomeRecorder(TOPICS, outbox, PartitionLease(Beating, 10.0))
         budget = InFlightBudget(1000, 10**7)
         health = Health("egest", "i")
-        self.intake = DeliveryIntake(
-            TOPICS, registry, lanes, recorder, reader, budget, health, 1, lambda: None
-        )
+        self.log = FakeLog()
+        log: Any = self.log
+        self.intake = DeliveryIntake(TOPICS, registry, lanes, recorder, reader, budget, health, 1, log)
 
     def records(self, count: int, destinations: bytes = b"one", keys: int = 1) -> list[ConsumerRecord]:
         records = []
@@ -242,6 +259,42 @@ async def test_a_poison_record_that_no_lane_holds_is_complete_with_its_dead_lett
     assert bench.assigned.offsets.committable == 1
 
 
+async def test_the_log_is_asked_for_at_each_assignment_and_before_the_first_event_is_offered(
+    bench: IntakeBench,
+) -> None:
+    """Without committed offsets, or where none is lower, no offset tells that the topics were created again."""
+    records = bench.records(2)
+    handling = bench.intake.handle(bench.assigned, records[:1])
+    assert handling is not None
+    assert bench.lanes[b"one"].offsets == []
+    await handling
+    assert (bench.log.calls, bench.lanes[b"one"].offsets) == (["asked"], [0])
+    assert bench.intake.handle(bench.assigned, records[1:]) is None
+    assert bench.log.calls == ["asked"], "once an assignment"
+
+
+async def test_the_highest_offset_in_a_log_that_is_gone_makes_no_copies(bench: IntakeBench) -> None:
+    """Not even of events whose accepted time does not tell it, because clocks differ."""
+    metadata = CommitMetadata({"raw": 1000}, 10**18, {}, "before")
+    bench.assigned.committed, bench.assigned.metadata = 0, metadata.serialize()
+    records = bench.records(3)
+    await handle(bench, bench.assigned, records)
+    assert bench.lanes[b"one"].offsets == [0, 1, 2]
+    restored = CommitMetadata.parse(bench.assigned.metadata_at(3))
+    assert restored is not None
+    assert (restored.highest_offsets, restored.log_identity) == ({"raw": 2}, "a")
+
+
+@pytest.mark.parametrize("log_identity", ["a", ""])
+async def test_the_highest_offset_in_the_same_log_or_one_that_is_not_known_makes_copies(
+    bench: IntakeBench, log_identity: str
+) -> None:
+    metadata = CommitMetadata({"raw": 1}, 10**18, {}, log_identity)
+    bench.assigned.committed, bench.assigned.metadata = 0, metadata.serialize()
+    await handle(bench, bench.assigned, bench.records(3))
+    assert bench.lanes[b"one"].offsets == [2]
+
+
 async def test_copies_in_a_batch_are_complete_without_a_delivery(bench: IntakeBench) -> None:
     first_record, *_ = bench.records(3)
     copies = [
@@ -287,7 +340,8 @@ async def test_a_batch_that_is_larger_than_its_lane_is_given_as_there_is_room_in
         )
         await lanes.start()
         reader: Any = bench.reader
-        intake = DeliveryIntake(TOPICS, pipes, lanes, recorder, reader, budget, health, 1, lambda: None)
+        log: Any = bench.log
+        intake = DeliveryIntake(TOPICS, pipes, lanes, recorder, reader, budget, health, 1, log)
         pending = intake.handle(bench.assigned, bench.records(200, b"one,two", keys=5))
         assert pending is not None
         await pending

@@ -1,5 +1,6 @@
 """A destination whose kind fails when it is opened is shown, and keeps egest and other destinations from nothing."""
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -7,7 +8,9 @@ import pytest
 from tests.support.egest.egest_stream import pipe
 
 from hifi.pipe.model import ConnectorDestination
+from hifi.runtime.errors import Retryable
 from hifi.runtime.health import Health
+from hifi_egest.senders.connector_sender import _OpenWriter
 from hifi_egest.senders.make_sender import make_sender
 from hifi_egest.settings import EgestSettings
 
@@ -47,3 +50,28 @@ async def test_an_error_of_a_kind_makes_its_destination_unusable_alone(
     assert list(lane_resources.health.warnings.values()) == [sender.missing]
     await sender.stop()
     assert lane_resources.health.warnings == {}
+
+
+async def test_a_writer_is_closed_after_its_last_write_and_takes_no_other_one() -> None:
+    events: list[str] = []
+    written = asyncio.Event()
+
+    async def write(_: object) -> None:
+        events.append("write")
+        await written.wait()
+
+    async def close() -> None:
+        events.append("close")
+
+    double: Any = SimpleNamespace(write=write, close=close)
+    writer = _OpenWriter(double)
+    writing = asyncio.create_task(writer.write([], 5))
+    await asyncio.sleep(0)
+    closing = asyncio.create_task(writer.close())
+    await asyncio.sleep(0)
+    written.set()
+    await writing
+    with pytest.raises(Retryable, match="declared anew or deleted"):
+        await writer.write([], 5)
+    await closing
+    assert events == ["write", "close"]

@@ -31,6 +31,7 @@ from hifi.record.headers import DETAIL, IN, REASON, SEQ, SERVICE, TO, WATCH
 from hifi.record.headers import PIPE as PIPE_FIELD
 from hifi.record.heartbeat import heartbeat_record, is_heartbeat
 from hifi.record.record import Record
+from hifi.spark.spark_session import raise_if_stopped
 from hifi_enrich.query import kafka_io, warm_up
 
 pytestmark = pytest.mark.timeout(300)
@@ -137,6 +138,24 @@ async def test_the_warm_up_runs_events_of_the_pipes_in_force_with_their_fields(
         pipe = fields(record.headers)[PIPE_FIELD].decode()
         fields_by_pipe.setdefault(pipe, set()).update(json.loads(record.value))
     assert fields_by_pipe == {"p": {"n", "padding", "double"}, "q": {"padding", "one"}}
+    assert not await stream.read(stream.topics.enriched) + await stream.read(stream.topics.dead_letter)
+
+
+async def test_the_check_of_spark_writes_a_record_with_the_plan_and_leaves_no_trace_in_the_stream(
+    kafka: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    """As the search for a poison record does it, beside a running query. The pipes' functions are not called."""
+    udf = {"function": "udfs:double", "args": ["n"], "returns": {"twice": "int"}}
+    stream = await LiveStream(kafka).create(PIPE, make_pipe("u", fields={"n": "int"}, udf=udf))
+    async with running_enrich(stream, spark, tmp_path) as instance:
+        await instance.until_state("running")
+        records_before = len(await stream.read(stream.topics.enrich_warm_up))
+        await instance.engine.check_spark(TIMEOUT_S)
+        records = await stream.read(stream.topics.enrich_warm_up)
+        raise_if_stopped(spark)
+    assert len(records) == records_before + 1
+    [checked_record] = [record for record in records if record.value == b"0"]
+    assert reason(checked_record) == "not-an-event"
     assert not await stream.read(stream.topics.enriched) + await stream.read(stream.topics.dead_letter)
 
 

@@ -20,6 +20,7 @@ from hifi.delivery.dead_letters.letter import DeadLetterFilter
 from hifi.delivery.dead_letters.reader import letters
 from hifi.delivery.dead_letters.replay import replay
 from hifi.kafka.producer import Producer
+from hifi.pipe.model import Pipe
 from hifi.pipe.registry import publish, read_registry
 from hifi.pipe.revision import pipe_record
 from hifi.record.headers import DESTINATION, DETAIL, REASON, SOURCE
@@ -313,6 +314,86 @@ async def test_no_record_that_was_written_by_hand_stops_a_table(kafka: str, tmp_
     assert "the revision at offset 1000000 of the topic pipes, which was never published" in letter.text(
         DETAIL
     )
+
+
+@pytest.mark.more
+async def test_deliveries_of_a_pipe_that_this_release_has_never_read_are_dead_letters(
+    kafka: str, tmp_path: Path
+) -> None:
+    stream = await LakeStream(kafka, tmp_path).create(FIELDS)
+    await publish(kafka, stream.topics, [unreadable_record(stream.pipe(FIELDS, "q", table="shop.others"))])
+    offset = (await read_registry(kafka, stream.topics)).offset
+    held_record = stream.record(1, order(1, 1), pipe="q", revision_offset=offset)
+    await stream.enrich([held_record, stream.record(2, order(2, 2))])
+    stream.start()
+    try:
+        assert await stream.until_receipts(2) == {(1, "dead-letter"): 1, (2, "delivered"): 1}
+    finally:
+        stream.stop()
+    [letter] = [
+        letter async for letter in letters(kafka, stream.topics, DeadLetterFilter(reason="pipe-unreadable"))
+    ]
+    assert letter.text(DESTINATION) == "lake"
+
+
+@pytest.mark.more
+async def test_two_pipes_and_a_destination_with_a_new_name_share_a_table_and_lose_no_row(
+    kafka: str, tmp_path: Path
+) -> None:
+    stream = await LakeStream(kafka, tmp_path).create(FIELDS)
+    await publish(kafka, stream.topics, [pipe_record(stream.pipe(FIELDS, "q"))])
+    records = [
+        stream.record(number, order(number, 1), pipe="p" if number % 3 else "q") for number in range(40)
+    ]
+    await stream.enrich(records[:20])
+    stream.start()
+    try:
+        await stream.until(lambda rows: rows.num_rows >= 20)
+        await stream.enrich([*records[20:], *records])
+        await stream.until(lambda rows: rows.num_rows >= 40)
+        receipts = await stream.until_receipts(40)
+        await stream.until_caught_up()
+        renamed = stream.pipe(FIELDS).model_dump(mode="json", by_alias=True, exclude_unset=True)
+        renamed["destinations"][0]["name"] = "lake2"
+        await publish(kafka, stream.topics, [pipe_record(Pipe.model_validate(renamed), 2)])
+        offset = (await read_registry(kafka, stream.topics)).offset
+        old_names = [stream.record(number, order(number, 1)) for number in range(40, 50)]
+        new_names = [
+            stream.record(number, order(number, 1), destination="lake2", revision_offset=offset)
+            for number in range(50, 60)
+        ]
+        await stream.enrich([*old_names, *new_names])
+        await stream.until(lambda rows: rows.num_rows >= 60)
+        receipts = await stream.until_receipts(60)
+        await stream.until_caught_up()
+    finally:
+        stream.stop()
+    assert sorted(stream.rows()["id"].to_pylist()) == [*range(60)]
+    assert receipts == {(number, "delivered"): 1 for number in range(60)}
+    assert stream.unreferenced_files() == []
+
+
+@pytest.mark.more
+async def test_events_of_a_topic_that_was_made_again_become_rows(kafka: str, tmp_path: Path) -> None:
+    stream = await LakeStream(kafka, tmp_path).create(FIELDS)
+    await stream.enrich([stream.record(number, order(number, 1)) for number in range(20)])
+    stream.start()
+    try:
+        await stream.until(lambda rows: rows.num_rows >= 20)
+        await stream.until_receipts(20)
+        await stream.until_caught_up()
+    finally:
+        stream.stop()
+    await stream.make_enriched_again()
+    await stream.enrich([stream.record(number, order(number, 1)) for number in range(20, 25)])
+    stream.start()
+    try:
+        await stream.until(lambda rows: rows.num_rows >= 25)
+        receipts = await stream.until_receipts(25)
+    finally:
+        stream.stop()
+    assert sorted(stream.rows()["id"].to_pylist()) == [*range(25)]
+    assert receipts == {(number, "delivered"): 1 for number in range(25)}
 
 
 @pytest.mark.more

@@ -1,11 +1,12 @@
 """Receipts that were read are not read again, and one that cannot be read hides no other."""
 
+import zlib
 from types import SimpleNamespace
 from typing import Any
 
 from hifi.record.headers import DESTINATION, HOP, IDENTITY, OUTCOME, RECEIPT, SOURCE
 from hifi.record.hop import write_enriched_hop
-from hifi.record.identity import identity_prefix, identity_stem, write_identity
+from hifi.record.identity import identity, identity_prefix, identity_stem, write_identity
 from hifi.record.receipt import pack_receipt
 from hifi_lake.recorded import RecordedDeliveries
 
@@ -23,7 +24,7 @@ def receipt(
 
 
 def kept(recorded: RecordedDeliveries, name: tuple[str, str] = P) -> dict[int, list[int]]:
-    return {partition: list(offsets) for partition, offsets in recorded.offsets(name).items()}
+    return {partition: list(deliveries.offsets) for partition, deliveries in recorded.of_table(name).items()}
 
 
 def test_a_receipt_that_cannot_be_read_is_skipped_alone() -> None:
@@ -49,6 +50,18 @@ def test_reading_goes_on_where_it_ended() -> None:
     assert recorded.unread({0: range(1)}, {}) == {0: range(1)}, "the topic was made anew"
     recorded.forget_before({0: 6})
     assert not recorded
+
+
+def test_deliveries_at_one_offset_of_a_topic_that_was_made_again_are_told_by_their_events() -> None:
+    recorded = RecordedDeliveries()
+    recorded.want({P}, {0: 0})
+    receipts = [receipt(number, 5) for number in range(3)]
+    recorded.add([*receipts, receipt(3, 6)])
+    recorded.forget_before({0: 5})
+    seqs = [identity(record.headers).seq for record in [*receipts, receipt(3, 6)]]
+    assert list(recorded.of_table(P)[0].checks) == [zlib.crc32(seq) for seq in seqs]
+    recorded.forget_before({0: 6})
+    assert list(recorded.of_table(P)[0].checks) == [zlib.crc32(seqs[3])]
 
 
 def test_all_is_read_again_for_earlier_deliveries_and_for_another_table() -> None:

@@ -68,7 +68,7 @@ async def test_a_repeated_event_ends_as_duplicate_and_a_different_one_passes(kaf
         }
         await stream.put(1, *sequences.values())
         async with normalize(stream, log) as instance:
-            passed_records = await stream.read(stream.topics.normalized, 10)
+            passed_records = await stream.read(stream.topics.normalized, 9)
             receipts = await stream.read(stream.topics.receipts, 3)
             dead_letters = await stream.read(stream.topics.dead_letter, 1)
             assert metric(instance, "hifi_normalize_duplicates_total") == 3
@@ -82,7 +82,6 @@ async def test_a_repeated_event_ends_as_duplicate_and_a_different_one_passes(kaf
         "other source",
         "other pipe",
         "first once more",
-        "copy of hifi's",
         "replay",
         "made",
         "made again",
@@ -97,7 +96,6 @@ async def test_a_repeated_event_ends_as_duplicate_and_a_different_one_passes(kaf
     assert len({receivers_ids[name] for name in distinct_names}) == len(distinct_names), (
         "events with one id reach receivers with ids of their own"
     )
-    assert receivers_ids["copy of hifi's"] == receivers_ids["first"]
     for name in ("other data", "first once more", "other type"):
         assert receivers_ids[name][0] == b"a~" + fields(sequences[name].headers)["hifi_seq"]
     outcomes = [headers(receipt) for receipt in receipts]

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -48,6 +49,7 @@ def forge(data):
     return data
 def blow_up(data): return {"text": "x" * data["size"]}
 def slow(data): time.sleep(0.05); return data
+def brisk(data): time.sleep(0.01); return data
 """
 LIMITS = FunctionLimits(deadline_s=0.5, mean_s=1.0, memory_bytes=256 * 2**20)
 
@@ -120,6 +122,50 @@ async def test_a_function_that_forks_or_forges_answers_gives_no_event_the_answer
         {"n": n} for n, answer in enumerate(answers) if isinstance(answer, dict) and "n" in answer
     ]
     assert answers[2:] == [{"n": n} for n in range(2, 9)]
+
+
+@pytest.mark.parametrize("started", [False, True])
+async def test_after_calls_that_were_cancelled_each_event_gets_its_own_answer(
+    runner: FunctionRunner, started: bool
+) -> None:
+    if started:
+        await call(runner, "slow", {})
+    calls = asyncio.create_task(call(runner, "slow", *({"n": n} for n in range(40))))
+    async with asyncio.timeout(20):
+        while not (
+            (workers := [*runner._workers.values()])
+            and workers[0]._process
+            and workers[0].sent_calls >= started * 2
+        ):
+            await asyncio.sleep(0)
+    calls.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await calls
+    for first in (100, 200):
+        data = [{"n": n} for n in range(first, first + 20)]
+        assert await call(runner, "slow", *data) == data
+
+
+async def test_an_answer_that_belongs_to_another_call_is_refused(runner: FunctionRunner) -> None:
+    assert await call(runner, "slow", {"n": 0}) == [{"n": 0}]
+    [worker] = runner._workers.values()
+    worker.send([b'{"n":1}'])
+    assert await call(runner, "slow", {"n": 2}, {"n": 3}) == ["function-ended", {"n": 3}]
+
+
+async def test_time_for_which_normalize_itself_stands_still_is_no_time_of_a_function(module: str) -> None:
+    limits = FunctionLimits(0.3, 0.03, LIMITS.memory_bytes)
+    runner = FunctionRunner(limits, Health("normalize", "test"))
+    data = [{"n": n} for n in range(20)]
+    await call(runner, "brisk", {})
+    for pauses_s in ((1.0,), (1.0,), (1.0,), (0.25,) * 4):
+        for index, pause_s in enumerate(pauses_s):
+            asyncio.get_running_loop().call_later(0.03 * (index + 1), time.sleep, pause_s)
+        assert await call(runner, "brisk", *data) == data
+    await call(runner, "hang", {})
+    asyncio.get_running_loop().call_later(0.03, time.sleep, 0.5)
+    assert await call(runner, "hang", {"hang": True}, {}) == ["function-timeout", {}]
+    await runner.stop()
 
 
 async def test_memory_is_bounded(runner: FunctionRunner) -> None:

@@ -13,6 +13,7 @@ from aiokafka.errors import KafkaConnectionError
 from tests.support.normalize.normalize_harness import Stream, pipe
 
 from hifi.kafka.consumer import AssignedPartition
+from hifi.kafka.offset_tracker import OffsetTracker
 from hifi.kafka.producer import Producer
 from hifi.kafka.topics import MAX_RECORD_BYTES, Topics
 from hifi.pipe.model import Pipe
@@ -20,12 +21,14 @@ from hifi.pipe.pipes_end import PipesEnd
 from hifi.pipe.registry import PipeRegistry
 from hifi.pipe.revision import pipe_record
 from hifi.record.fields import fields
+from hifi.record.identity import identity
 from hifi.record.record import Record
 from hifi.runtime.health import Health
 from hifi_normalize import step
 from hifi_normalize.compiled_pipes import CompiledPipes
 from hifi_normalize.functions.function_runner import FunctionLimits, FunctionRunner
 from hifi_normalize.idempotency.idempotency_cache import IdempotencyCache
+from hifi_normalize.stamps.partition_watermarks import PartitionWatermarks
 from hifi_normalize.stamps.stamps import Stamps
 from hifi_normalize.step import Normalizer
 
@@ -41,6 +44,8 @@ class WrittenTopics:
     def __init__(self) -> None:
         self.records: dict[str, list[Record]] = defaultdict(list)
         self.sent_bytes: list[int] = []
+        self.held: dict[str, asyncio.Event] = {}
+        """What acknowledges the records of a topic; without it they are acknowledged at once."""
 
     def send(self, topic: str, partition: int, records: Sequence[Record]) -> Any:
         acknowledged = asyncio.get_running_loop().create_future()
@@ -49,8 +54,13 @@ class WrittenTopics:
         self.sent_bytes.append(sum(len(record.value or b"") for record in records))
         return SimpleNamespace(acknowledged=acknowledged, topic=topic, partition=partition)
 
+    async def send_when_room(self, topic: str, partition: int, records: Sequence[Record]) -> Any:
+        return self.send(topic, partition, records)
+
     async def send_and_wait(self, topic: str, partition: int, records: Sequence[Record]) -> None:
         self.send(topic, partition, records)
+        if topic in self.held:
+            await self.held[topic].wait()
 
     def reasons(self) -> list[bytes]:
         return [fields(letter.headers)["hifi_reason"] for letter in self.records[TOPICS.dead_letter]]
@@ -66,7 +76,7 @@ class CacheOfNothing(IdempotencyCache):
 class Normalized:
     """A normalizer of some pipes, and what it wrote for one partition."""
 
-    def __init__(self, *pipes: Pipe) -> None:
+    def __init__(self, *pipes: Pipe, window_s: float = 0) -> None:
         self.topics, self.health = WrittenTopics(), Health("normalize", "test")
         producer = cast(Producer, self.topics)
         self.registry = PipeRegistry("nowhere:1", TOPICS, self.health)
@@ -84,7 +94,14 @@ class Normalized:
             runner,
             producer,
             CacheOfNothing(
-                "nowhere:1", "i", "ids", "positions", producer, self.health, window_s=0, max_fingerprints=1000
+                "nowhere:1",
+                "i",
+                "ids",
+                "positions",
+                producer,
+                self.health,
+                window_s=window_s,
+                max_fingerprints=1000,
             ),
             stamps,
             TOPICS,
@@ -93,9 +110,11 @@ class Normalized:
         )
         self.assigned = AssignedPartition(TopicPartition(TOPICS.raw, 0))
         stamps.begin(self.assigned)
+        self.next_offset = 0
 
     async def step(self, *events: Record) -> None:
         """Normalize a batch."""
+        first_offset, self.next_offset = self.next_offset, self.next_offset + len(events)
         batch = [
             ConsumerRecord(
                 TOPICS.raw,
@@ -110,14 +129,15 @@ class Normalized:
                 0,
                 tuple(event.headers),
             )
-            for offset, event in enumerate(events)
+            for offset, event in enumerate(events, first_offset)
         ]
-        for offset in range(len(events)):
+        for offset in range(first_offset, self.next_offset):
             self.assigned.offsets.start(offset)
         waiting = self.normalizer.step(self.assigned, batch)
         if waiting is not None:
             async with asyncio.timeout(20):
                 await waiting
+        await asyncio.sleep(0)  # what is acknowledged is completed
 
 
 def event_of(name: str, data: object = None, *, version: int = 1) -> Record:
@@ -159,6 +179,25 @@ async def test_an_event_of_a_revision_that_was_never_published_is_a_dead_letter_
     assert normalized.assigned.offsets.committable == 5
 
 
+@pytest.mark.usefixtures("_fast")
+async def test_a_wait_for_a_revision_that_is_cancelled_leaves_no_warning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def read_pipes_end(*_: Any) -> PipesEnd:
+        return PipesEnd(2, APPENDED_MS)
+
+    monkeypatch.setattr(step, "read_pipes_end", read_pipes_end)
+    normalized = Normalized(pipe("p"))
+    handling = asyncio.create_task(normalized.step(event_of("p", version=3)))
+    async with asyncio.timeout(20):
+        while not normalized.health.warnings:
+            await asyncio.sleep(0.005)
+    handling.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await handling
+    assert normalized.health.warnings == {}
+
+
 async def test_an_event_on_which_the_code_fails_is_a_dead_letter_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -191,3 +230,72 @@ async def test_an_output_above_the_limit_of_a_record_is_a_dead_letter_and_many_l
     assert len(normalized.topics.records[TOPICS.normalized]) == 40
     assert max(normalized.topics.sent_bytes) < 20 * 2**20
     assert normalized.assigned.offsets.committable == 42
+
+
+@pytest.mark.parametrize("others", [0, 1], ids=["alone", "beside others"])
+@pytest.mark.parametrize("is_repeated", [False, True], ids=["dead letter", "receipt"])
+async def test_nothing_follows_on_normalized_before_the_end_of_an_earlier_event_is_acknowledged(
+    monkeypatch: pytest.MonkeyPatch, is_repeated: bool, others: int
+) -> None:
+    normalized = Normalized(pipe("p"))
+    written = normalized.topics.records[TOPICS.normalized]
+    await normalized.step(event_of("p"))
+    if is_repeated:
+        monkeypatch.setattr(
+            normalized.normalizer, "_first_copy", lambda _, record, __: b"0" if record.offset == 1 else None
+        )
+    topic = TOPICS.receipts if is_repeated else TOPICS.dead_letter
+    acknowledged = normalized.topics.held[topic] = asyncio.Event()
+    ended_event = event_of("p" if is_repeated else "unknown")
+    handling = asyncio.create_task(normalized.step(ended_event, *[event_of("p")] * others))
+    async with asyncio.timeout(20):
+        while not normalized.topics.records[topic]:
+            await asyncio.sleep(0)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not handling.done(), "the next batch waits"
+    assert (len(written), normalized.assigned.offsets.committable) == (1, 1)
+    acknowledged.set()
+    await handling
+    await normalized.step(event_of("p"))
+    assert len(written) == 2 + others
+    assert normalized.assigned.offsets.committable == 3 + others
+
+
+async def test_an_event_that_raw_has_twice_goes_on_once_however_often_it_is_read() -> None:
+    normalized = Normalized(pipe("p"), window_s=600)
+    written_twice = event_of("p")
+    replayed = Record(written_twice.key, written_twice.value, [*written_twice.headers, ("hifi_replay", b"1")])
+    for times in (1, 2):  # a batch whose handler failed is read again
+        normalized.next_offset, normalized.assigned.offsets = 0, OffsetTracker()
+        await normalized.step(written_twice, written_twice, replayed)
+        hops = [fields(record.headers)["hifi_raw"] for record in normalized.topics.records[TOPICS.normalized]]
+        assert hops == [b"0", b"2"] * times
+    await normalized.step(written_twice)  # there is nothing to write for the whole batch
+    async with asyncio.timeout(20):
+        while normalized.assigned.offsets.committable != 4:
+            await asyncio.sleep(0.01)
+    assert len(normalized.topics.records[TOPICS.normalized]) == 4
+    assert normalized.topics.records[TOPICS.receipts] == [], (
+        "the outcomes of the first copy are its only ones"
+    )
+    assert normalized.topics.records[TOPICS.dead_letter] == []
+
+
+@pytest.mark.parametrize("by_clock", [False, True])
+def test_an_event_of_an_ingest_whose_clock_is_ahead_makes_no_later_one_late(by_clock: bool) -> None:
+    watermarks = PartitionWatermarks(f'{{"pipes":1,"marks":{{"p":{APPENDED_MS}}}}}', 0.0, by_clock=by_clock)
+    watermarks.go_to(0)
+    stamps = []
+    for offset, (accepted_ms, appended_ms) in enumerate([(3_600_000, 0), (1_000, 1_000), (2_000, 2_000)]):
+        accepted_us = b"%d" % ((APPENDED_MS + accepted_ms) * 1000)
+        headers = tuple(
+            (name, value.replace(b"1800000000000000", accepted_us)) for name, value in event_of("p").headers
+        )
+        record = ConsumerRecord(
+            TOPICS.raw, 0, offset, APPENDED_MS + appended_ms, 1, None, b"{}", None, 0, 0, headers
+        )
+        stamps.append(step._stamp(watermarks, record, identity(headers), 0.0))
+    assert [(stamp or 0) - APPENDED_MS for stamp in stamps] == (
+        [0, 1_000, 2_000] if by_clock else [0, 0, 1_000]
+    )

@@ -8,7 +8,7 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hifi_state.fold.progress import Progress, RangeSummary, lane
+from hifi_state.fold.progress import Progress, RangeSummary, Restart, lane, up_to_restarts
 
 SIZE_MS, LATENESS_MS = 60_000, 5_000
 LONG_MS, ROUND_MS = 1_200_000, 1_200
@@ -23,6 +23,7 @@ _RANGES = st.lists(
         empty=st.sets(st.just(1)),
         judged=st.dictionaries(st.integers(0, 1), st.tuples(st.integers(0, 4), st.integers(5, 9))),
         latest_ms=st.none() | st.integers(0, 10**6),
+        newest_ms=st.dictionaries(st.integers(0, 1), st.integers(0, 10**6)),
     ),
     max_size=60,
 )
@@ -49,11 +50,50 @@ def fold(ranges: list[RangeSummary]) -> list[Progress]:
     return progresses
 
 
-def test_a_record_from_before_joins_takeovers_and_colours_is_read() -> None:
+def test_a_record_from_before_joins_takeovers_colours_and_ids_of_logs_is_read() -> None:
     body = orjson.loads(FIRST.encode())
-    for name in ("joined", "takeover", "own", "elsewhere"):
+    for name in ("joined", "takeover", "own", "elsewhere", "newest", "restarts", "enriched", "since"):
         del body[name]
     assert Progress.decode(orjson.dumps(body)) == FIRST
+
+
+@given(_RANGES)
+def test_a_range_of_copies_lowers_no_offset_in_raw_and_no_accepted_time(ranges: list[RangeSummary]) -> None:
+    for earlier, later in pairwise(fold(ranges)):
+        for before, after in ((earlier.raws, later.raws), (earlier.newest_ms, later.newest_ms)):
+            assert all(after[partition] >= number for partition, number in before.items())
+
+
+def test_offsets_in_raw_begin_anew_where_it_was_created_again_and_nowhere_else() -> None:
+    progress = replace(FIRST, offsets={0: 10, 1: 10}, raws={0: 100, 1: 50})
+    within = progress.restarted({0: 14})
+    end, raws = up_to_restarts(progress.offsets, {0: 20, 1: 20}, within.raws, within.restarts)
+    assert (end, raws) == ({0: 14, 1: 20}, {0: 100, 1: 50})
+    read = within.after(RangeSummary(raws={0: 104}), end, None, LATENESS_MS)
+    assert up_to_restarts(read.offsets, {0: 20, 1: 30}, read.raws, read.restarts) == (
+        {0: 20, 1: 30},
+        {1: 50},
+    )
+    begun_again = replace(read, raws={1: 50}).after(
+        RangeSummary(raws={0: 5}), {0: 20, 1: 30}, None, LATENESS_MS
+    )
+    assert begun_again.raws == {0: 5, 1: 50}
+    assert begun_again.restarts == (Restart(0, 14),)
+    assert Progress.decode(begun_again.encode()) == begun_again
+    later = up_to_restarts(begun_again.offsets, {0: 40, 1: 40}, begun_again.raws, begun_again.restarts)
+    assert later == ({0: 40, 1: 40}, begun_again.raws)
+
+
+def test_restarts_of_raw_that_no_open_window_needs_are_forgotten_but_for_the_last_ones() -> None:
+    progress = FIRST
+    for offset in (0, 10, 20):
+        progress = progress.restarted({0: offset, 1: offset + 1})
+        progress = progress.after(RangeSummary(), {0: offset + 10, 1: offset + 10}, None, LATENESS_MS)
+    assert progress.restarts == (Restart(0, 20), Restart(1, 21))
+    held = replace(FIRST, horizon_ms=0).restarted({0: 0})
+    held = held.after(RangeSummary(latest_ms=60_000), {0: 5, 1: 5}, 0, LATENESS_MS).restarted({0: 5})
+    held = held.after(RangeSummary(latest_ms=60_000), {0: 10, 1: 10}, 0, LATENESS_MS)
+    assert held.restarts == (Restart(0, 0), Restart(0, 5)), "a lost file is computed anew across both"
 
 
 @given(_RANGES)

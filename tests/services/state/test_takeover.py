@@ -69,6 +69,7 @@ def test_the_horizon_stops_at_the_takeover_until_the_results_before_it_are_writt
     assert Progress.decode(written.encode()) == written
     later = written.of_step("declared", ["flights"]).after(RangeSummary(), {0: 3}, None, 5_000)
     assert (later.step, later.takeover, later.horizon_ms) == ("declared", None, 595_000)
+    assert later.since == written.offsets, "events before were judged by another declaration first"
 
 
 def test_the_horizon_reaches_the_takeover_also_where_it_rises_in_long_steps() -> None:

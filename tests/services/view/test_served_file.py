@@ -6,23 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.view.followed_views import followed
 from tests.support.view.row_records import LOGS, NOW_US, view
 
-from hifi.kafka.topics import Topics
-from hifi.pipe.registry import PipeRegistry
-from hifi.runtime.health import Health
 from hifi.runtime.http.problem import Problem
 from hifi_view.read import followed_view
-from hifi_view.read.followed_view import FollowedView
-from hifi_view.settings import ViewSettings
 from hifi_view.store.row_file import Logs, RowFile
 from hifi_view.web.read_pool import ReadPool
-
-
-def followed(folder: Path, **changes: Any) -> FollowedView:
-    health = Health("view", "view")
-    registry = PipeRegistry("127.0.0.1:9", Topics("s"), health)
-    return FollowedView(ViewSettings(view_data=folder), view(**changes), registry, health)
 
 
 def build(database: sqlite3.Connection) -> Any:

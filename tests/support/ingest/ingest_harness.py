@@ -35,9 +35,15 @@ class FakeProducer(Producer):
         self.stalled = 0.0
 
     def send(
-        self, topic: str, partition: int, records: Sequence[Record], *, at_once: bool = False
+        self,
+        topic: str,
+        partition: int,
+        records: Sequence[Record],
+        *,
+        at_once: bool = False,
+        repeats: bool = True,
     ) -> Sending:
-        del topic, at_once
+        del topic, at_once, repeats
         plan = self.plan.get(partition, "ack")
         if plan == "full":
             raise Overloaded("full")

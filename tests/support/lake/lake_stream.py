@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 import pyarrow as pa
+from aiokafka.admin import NewTopic
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
@@ -16,6 +17,7 @@ from sqlalchemy.exc import OperationalError
 from tests.support.service_process import ServiceProcess
 from tests.support.stream_process import PARTITIONS, create_stream, read_all
 
+from hifi.kafka.clients import started_admin
 from hifi.kafka.group_offsets import GroupOffsets
 from hifi.kafka.producer import Producer
 from hifi.kafka.topics import Topics
@@ -78,6 +80,7 @@ class LakeStream:
         row: int | None = None,
         pipe: str = "p",
         revision_offset: int = 1,
+        destination: str = "lake",
         **other_headers: bytes,
     ) -> tuple[int, Record]:
         """An event as enrich writes it, and its partition.
@@ -89,6 +92,7 @@ class LakeStream:
             row: of the table, which decides the partition; default: the same number.
             pipe: name.
             revision_offset: in the topic `pipes`, which the service must have read.
+            destination: name.
             other_headers: of the record.
         """
         partition = (number if row is None else row) % PARTITIONS
@@ -98,7 +102,7 @@ class LakeStream:
         stem = identity_stem(
             identity_prefix(pipe, 1, revision_offset, now_us()), now_us() // 60_000_000, EPOCH
         )
-        hop = write_enriched_hop(now_us(), raw, b"lake")
+        hop = write_enriched_hop(now_us(), raw, destination.encode())
         headers = [write_identity(stem, number), hop, ("ce_id", b"%d" % number), *other_headers.items()]
         return partition, Record(b"k%d" % number, data, headers)
 
@@ -113,6 +117,14 @@ class LakeStream:
                     await producer.send_and_wait(self.topics.enriched, partition, partition_records)
         finally:
             await producer.stop()
+
+    async def make_enriched_again(self) -> None:
+        """Delete the topic `enriched`, and create it as soon as it is gone."""
+        async with started_admin(self.kafka, "test") as admin:
+            await admin.delete_topics([self.topics.enriched])
+            new_topic = NewTopic(self.topics.enriched, PARTITIONS, 1)
+            while (await admin.create_topics([new_topic])).topic_errors[0][1]:
+                await asyncio.sleep(0.1)
 
     def start(self, kill_at: str | None = None, **settings: object) -> None:
         """Start the service; `kill_at`: where it kills itself once, see `killed_lake`."""

@@ -53,8 +53,7 @@ class PostgresServer:
             "initdb", "-D", data, "-U", USER, "-A", "scram-sha-256", "--pwfile", str(password), "--no-sync"
         )
         self.port = free_port()
-        options = f"-p {self.port} -h 127.0.0.1 -k {self._folder} -F"
-        self._run("pg_ctl", "-D", data, "-w", "-l", str(self._folder / "log"), "-o", options, "start")
+        self._start()
         return self
 
     def __exit__(
@@ -63,12 +62,23 @@ class PostgresServer:
         self._run("pg_ctl", "-D", str(self._folder / "data"), "-w", "-m", "immediate", "stop")
         shutil.rmtree(self._folder)
 
+    def become_standby(self) -> None:
+        """Start again as a standby, of no primary server."""
+        self._run("pg_ctl", "-D", str(self._folder / "data"), "-w", "-m", "fast", "stop")
+        (self._folder / "data" / "standby.signal").touch()
+        self._start()
+
     @property
     def url(self) -> str:
         return self.url_with(PASSWORD)
 
     def url_with(self, password: str) -> str:
         return f"postgresql://{USER}:{password.replace(' ', '%20')}@127.0.0.1:{self.port}/postgres"
+
+    def _start(self) -> None:
+        data, log = str(self._folder / "data"), str(self._folder / "log")
+        options = f"-p {self.port} -h 127.0.0.1 -k {self._folder} -F"
+        self._run("pg_ctl", "-D", data, "-w", "-l", log, "-o", options, "start")
 
     def _run(self, program: str, *arguments: str) -> None:
         subprocess.run(

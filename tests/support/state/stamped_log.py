@@ -23,6 +23,7 @@ class Entry:
     """A record of a partition. `number` identifies the event, for a copy as for its original; None: a heartbeat.
 
     `valueless` are headers that have no value, which Kafka allows; without `ce_time` its time is that of acceptance.
+    `raw_topics` is how often `raw` was created again before.
     """
 
     number: int | None
@@ -34,6 +35,7 @@ class Entry:
     pipe: str = PIPE
     replay: bool = False
     valueless: tuple[str, ...] = ()
+    raw_topics: int = 0
 
     def record(self) -> Record:
         """The record on `enriched`."""
@@ -72,6 +74,7 @@ class StampedLog:
         self.partitions: list[list[Entry]] = [[] for _ in range(partitions)]
         self._marks: dict[str, list[int | None]] = {pipe: [None] * partitions for pipe in pipes}
         self._raws = [0] * partitions
+        self._raw_topics = 0
         self._count = 0
 
     def event(
@@ -84,11 +87,19 @@ class StampedLog:
         mark_ms = None if marks is None else marks[partition]
         if self._by_clock:
             mark_ms = max(mark_ms or 0, accepted_ms)
-        entry = Entry(self._count, mark_ms, time_ms, accepted_ms, self._raws[partition], data, pipe)
+        raw = self._raws[partition]
+        entry = Entry(
+            self._count, mark_ms, time_ms, accepted_ms, raw, data, pipe, raw_topics=self._raw_topics
+        )
         self.partitions[partition].append(entry)
         if marks is not None and time_ms <= accepted_ms + 5000:
             marks[partition] = time_ms if mark_ms is None else max(mark_ms, time_ms)
         return entry
+
+    def create_raw_again(self) -> None:
+        """From now on the offsets in `raw` begin anew."""
+        self._raws = [0] * len(self._raws)
+        self._raw_topics += 1
 
     def clock(self, now_ms: int) -> None:
         """Append a heartbeat to each partition, where the watermarks follow the clock."""

@@ -98,16 +98,18 @@ class _Oracle:
         self._windows: dict[tuple[int, str], list[Entry]] = defaultdict(list)
         self._marks: dict[tuple[str, int], int] = {}
         self._silent = {(pipe, partition) for pipe in pipes for partition in range(partitions)}
-        self._highest_raw: dict[int, int] = {}
+        self._highest_raw: dict[int, tuple[int, int]] = {}
+        """Partition to how often `raw` was created again, and the highest offset there."""
 
     def take(self, partition: int, entry: Entry) -> None:
         self._note_stamp(partition, entry)
         if entry.number is None:
             return
         if not entry.replay:
-            if entry.raw <= self._highest_raw.get(partition, -1):
+            raw = entry.raw_topics, entry.raw
+            if raw <= self._highest_raw.get(partition, (0, -1)):
                 return
-            self._highest_raw[partition] = entry.raw
+            self._highest_raw[partition] = raw
         if entry.data["cancelled"] if entry.pipe == PIPE else entry.data["price"] <= 0:
             return
         reason = _refusal(entry, self.found.horizon_ms, self._lateness_ms)

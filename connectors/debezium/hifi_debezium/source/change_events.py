@@ -2,32 +2,46 @@
 
 Rows that a TRUNCATE or a new snapshot has left out are deleted by events in the order of the topic. Their positions are
 the offsets of the changes that told of them last: each row of the table that was there before is gone after, so those
-of a later TRUNCATE or snapshot are higher.
+of a later TRUNCATE or snapshot are higher. Those of rows of an earlier topic of the changes are the offsets of their
+keys, in source partitions of their own.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, overload
+from typing import Any, Final, overload
 
 from aiokafka import ConsumerRecord
 from aiokafka.errors import KafkaError
 
 from hifi.pipe.sources.event import SourceEvent
 from hifi.pipe.sources.kind import SourceContext, TopicEvents, Warn
-from hifi.pipe.sources.loop_slices import loop_slices
 from hifi.runtime import log
 from hifi.runtime.backoff import backoff_s
 from hifi.runtime.clock import monotonic_s
 from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_debezium.declaration import DebeziumSource
-from hifi_debezium.source.changes import BEGUN, COLUMNS, ENDED, SCANNED, ChangeEvent, ChangeReader, Sweep
+from hifi_debezium.source.changes import ChangeEvent, ChangeReader, Sweep
 from hifi_debezium.source.columns import Types
 from hifi_debezium.source.connector import Connector
-from hifi_debezium.source.kept_keys import PARTITIONS, KeptKeys, Marks
+from hifi_debezium.source.kept_keys import PARTITIONS, KeptKeys
 from hifi_debezium.source.key_records import LeftKey, gone, mark_record
 from hifi_debezium.source.slot import held_by_slot
+from hifi_debezium.source.snapshot_marks import (
+    BEGUN,
+    EARLIER,
+    ENDED,
+    READ,
+    RENEWED,
+    UNENDED,
+    columns_by_table,
+    is_interrupted,
+    mark_offset,
+    read_tables,
+    scanned_tables,
+    unread_tables,
+)
 from hifi_debezium.source.type_lookup import look_up_types
 
 _LOOK_S: Final = 15.0
@@ -35,14 +49,14 @@ _MOST_LOOKUPS: Final = 3
 """How often types are looked up before they count as unknown."""
 _TOLD_S: Final = 600.0
 """Time for which the notice of a sweep is shown, seconds."""
-_RENEWED: Final = "renewed snapshot"
-"""Mark of the record for which another snapshot was begun last."""
-_UNENDED: Final = "interrupted snapshot"
-"""Mark of the record for which no other snapshot could be begun."""
 _KEPT: Final = "keys"
 """Mark of the first record whose key was kept."""
+_MOST_SWEPT: Final = 1_000
+"""Rows that are deleted and forgotten at a time: collect checks before each time that it still owns the partition."""
 _NEW_SNAPSHOTS: Final = ("when_needed", "always")
 """Modes in which a connector without a slot makes a snapshot."""
+_SNAPSHOT_TABLES: Final = "snapshot.include.collection.list"
+"""Setting of the tables that snapshots read: others are left out on purpose."""
 _SUBJECT: Final = "rows"
 
 logger = log.get(__name__)
@@ -81,7 +95,7 @@ class _SweepProgress:
     partition: int = 0
     """That is next, or whose deletes are being written."""
     row_keys: Sequence[LeftKey] = ()
-    """Of the rows whose deletes are being written."""
+    """Of the rows of the partition that are not deleted yet; the first `_MOST_SWEPT` of them are being written."""
     rows: int = 0
     """Number of rows that were deleted."""
 
@@ -106,6 +120,10 @@ class ChangeEvents(TopicEvents):
         self._may_miss = self._may_keep = self._sweep_notice = ""
         self._sweep_notice_s = 0.0
         self._topic_id = self._why_unknown = ""
+        self._last_offset = -1
+        """Of the records that were prepared last: the next ones are before it only if the reader has gone back."""
+        self._changes_id = ""
+        """Id of the topic of the changes to which the columns and the kept keys belong; empty: not known."""
         self._lookups = 0
         """How often in a row the database did not answer."""
         self._sweeping: _SweepProgress | None = None
@@ -140,30 +158,45 @@ class ChangeEvents(TopicEvents):
             return
         if names := reader.unknown_types(batch):
             await self._look_up(reader, names)
-        if reader.columns is not None:
-            return
+        has_gone_back = batch[0].offset <= self._last_offset
+        if reader.columns is None or has_gone_back:
+            await self._read_marks(reader, batch[0].offset)
+        self._last_offset = batch[-1].offset
+
+    async def _read_marks(self, reader: ChangeReader, first_offset: int) -> None:
+        """Read which columns the tables had, and the keys, unless they are known for the topic of the changes.
+
+        Args:
+            reader: gets the columns.
+            first_offset: of the records that are read next.
+
+        Raises:
+            Retryable: Kafka does not answer.
+        """
         try:
-            marks = await self._keys.marks()
+            changes_id = await self._keys.topic_id(self._source.topic)
+            if reader.columns is not None and changes_id == self._changes_id:
+                return
+            marks = await self._keys.marks_of(changes_id)
             if _KEPT not in marks:
-                marks[_KEPT] = batch[0].offset, {}
-                await self._keys.write([mark_record(_KEPT, batch[0].offset)])
+                marks[_KEPT] = first_offset, {}
+                await self._keys.write([mark_record(_KEPT, first_offset)])
         except (KafkaError, OSError) as error:
             raise Retryable(f"the topic {self._keys.topic} cannot be used: {error!r}") from error
-        kept_offset, begun_offset, ended_offset = (_offset(marks, name) for name in (_KEPT, BEGUN, ENDED))
-        if kept_offset > 0 and not kept_offset <= begun_offset < ended_offset:
+        kept_offset, begun_offset, ended_offset = (mark_offset(marks, name) for name in (_KEPT, BEGUN, ENDED))
+        first_kept = kept_offset % EARLIER
+        if first_kept and not kept_offset <= begun_offset < ended_offset:
             self._may_keep = (
-                f"the topic {self._keys.topic} has no keys from before the offset {kept_offset}: rows that a TRUNCATE "
+                f"the topic {self._keys.topic} has no keys from before the offset {first_kept}: rows that a TRUNCATE "
                 f"or a new snapshot leaves out may stay at destinations. Drop the slot {self._slot} to have all rows "
                 "read again, and compare"
             )
-            logger.error("keys-lost", pipe=self._pipe, topic=self._keys.topic, offset=kept_offset)
-        if _offset(marks, _UNENDED) > ended_offset:
-            self._tell_unended(str(marks[_UNENDED][1].get("why")))
-        reader.columns = {
-            name.removeprefix(COLUMNS): dict(values)
-            for name, (_, values) in marks.items()
-            if name.startswith(COLUMNS)
-        }
+            logger.error("keys-lost", pipe=self._pipe, topic=self._keys.topic, offset=first_kept)
+        if mark_offset(marks, UNENDED) > ended_offset:
+            self._tell_unended(marks[UNENDED][1])
+        reader.forget_columns()
+        reader.columns = columns_by_table(marks)
+        self._changes_id = changes_id
 
     async def _look_up(self, reader: ChangeReader, names: set[str]) -> None:
         """Tell the reader what types are.
@@ -214,7 +247,8 @@ class ChangeEvents(TopicEvents):
         """Deletes of the rows that are gone with a TRUNCATE, or at the end of a snapshot: some of them at a time.
 
         Where Debezium goes on after a snapshot that has not ended, another one is begun: it may have read no row of
-        it, or have missed what was committed between that snapshot and its slot.
+        it, or have missed what was committed between that snapshot and its slot. So it is where it goes on with a table
+        that was declared later: it reads no rows of it, but their changes.
         """
         assert isinstance(event, ChangeEvent)
         assert self._reader is not None
@@ -223,7 +257,7 @@ class ChangeEvents(TopicEvents):
             try:
                 if event.sweep is not None:
                     return await self._deletes(self._reader, record, event.sweep)
-                await self._renew_unended(record.offset, begins_snapshot=bool(event.key_records))
+                await self._renew_unread(record.offset, begins_snapshot=bool(event.key_records))
             except (KafkaError, OSError, Retryable) as error:
                 logger.warning("source-not-swept", pipe=self._pipe, error=repr(error))
                 await asyncio.sleep(backoff_s(failures))
@@ -231,8 +265,8 @@ class ChangeEvents(TopicEvents):
             else:
                 return ()
 
-    async def _renew_unended(self, offset: int, *, begins_snapshot: bool) -> None:
-        """Begin another snapshot if the one before a record has not ended.
+    async def _renew_unread(self, offset: int, *, begins_snapshot: bool) -> None:
+        """Begin another snapshot if the one before a record has not ended, or no snapshot has read a declared table.
 
         Args:
             offset: of the record.
@@ -243,52 +277,69 @@ class ChangeEvents(TopicEvents):
             Retryable: Kafka Connect or the database does not answer.
             aiokafka.errors.KafkaError, OSError: Kafka does not answer.
         """
-        marks = await self._keys.marks()
-        begun_offset = _offset(marks, BEGUN)
-        settled_offset = max(
-            _offset(marks, name) for name in (ENDED, _UNENDED, *([_RENEWED] if begins_snapshot else []))
-        )
-        if not settled_offset < begun_offset < offset:
+        marks, tables, unread = await self._keys.marks(), self._source.tables, list[str]()
+        if is_interrupted(marks, offset, begins_snapshot=begins_snapshot):
+            logger.error(
+                "snapshot-not-ended", pipe=self._pipe, begun=mark_offset(marks, BEGUN), offset=offset
+            )
+        elif begins_snapshot or _SNAPSHOT_TABLES in self._source.settings:
             return
-        logger.error("snapshot-not-ended", pipe=self._pipe, begun=begun_offset, offset=offset)
+        else:
+            unread = unread_tables(marks, tables)
+            declared_names = {table.lower() for table in tables}
+            read = read_tables(marks)
+            still_read = {table for table in read if table.lower() in declared_names}
+            if still_read != read:
+                await self._keys.write([mark_record(READ, offset, {"tables": sorted(still_read)})])
+            if not unread:
+                return
+            logger.error("tables-not-read", pipe=self._pipe, tables=unread, offset=offset)
         mode = self._source.settings.get("snapshot.mode", _NEW_SNAPSHOTS[0])
         try:
             if mode not in _NEW_SNAPSHOTS:
                 raise Misconfigured(f"snapshot.mode is {mode}")
             await self._connector.renew()
         except Misconfigured as error:
-            await self._keys.write([mark_record(_UNENDED, offset, {"why": str(error)})])
-            self._tell_unended(str(error))
+            values = {"why": str(error), "tables": tables, **({"unread": unread} if unread else {})}
+            await self._keys.write([mark_record(UNENDED, offset, values)])
+            self._tell_unended(values)
         else:
-            await self._keys.write([mark_record(_RENEWED, offset)])
+            await self._keys.write([mark_record(RENEWED, offset, {"tables": tables})])
 
-    def _tell_unended(self, reason: str) -> None:
+    def _tell_unended(self, values: Mapping[str, Any]) -> None:
+        """Tell what the mark `UNENDED` says, unless it is of tables that are no longer declared."""
+        tables = values.get("unread")
+        unread = [table for table in tables or () if table in self._source.tables]
+        if tables is not None and not unread:
+            return
+        cause = f"no snapshot has read {', '.join(unread)}" if unread else "a snapshot was interrupted"
         self._may_miss = (
-            f"a snapshot was interrupted, so rows may be missing: drop the slot {self._slot} to have all rows read "
-            f"again ({reason})"
+            f"{cause}, so rows may be missing: drop the slot {self._slot} to have all rows read again "
+            f"({values.get('why')})"
         )
 
     async def _deletes(
         self, reader: ChangeReader, record: ConsumerRecord, sweep: Sweep
     ) -> list[tuple[str, Sequence[SourceEvent]]]:
-        """The deletes of the rows whose keys are in the next partition that has any; none: the sweep is complete."""
+        """Some deletes of rows whose keys are in the next partition that has any; none: the sweep is complete."""
         progress, self._continued = self._continued, None
         if progress is None or progress.offset != record.offset:
-            progress = _SweepProgress(record.offset, sweep.tables or await self._read_tables())
+            marks = await self._keys.marks()  # for `left`, too: the topic may have been created again
+            progress = _SweepProgress(record.offset, sweep.tables or scanned_tables(marks))
         while progress.partition < PARTITIONS:
-            row_keys = await self._keys.left(progress.partition, progress.tables)
-            if row_keys:
-                progress.row_keys, self._sweeping = row_keys, progress
+            if not progress.row_keys:
+                progress.row_keys = await self._keys.left(progress.partition, progress.tables)
+            if progress.row_keys:
+                self._sweeping = progress
                 # By table: a TRUNCATE of one leaves lower positions in others, which a later sweep has.
-                keys_by_table: dict[str, list[LeftKey]] = {}
-                for row_key in row_keys:
-                    keys_by_table.setdefault(row_key.table, []).append(row_key)
+                keys_by_source: dict[str, list[LeftKey]] = {}
+                for row_key in progress.row_keys[:_MOST_SWEPT]:
+                    kind = "swept-earlier" if row_key.earlier else "swept"
+                    source = f"{kind}/{progress.partition}/{row_key.table}"
+                    keys_by_source.setdefault(source, []).append(row_key)
                 return [
-                    (
-                        f"swept/{progress.partition}/{table}",
-                        _Deletes(keys_by_table[table], partial(reader.deleted, record, sweep)),
-                    )
-                    for table in sorted(keys_by_table)
+                    (source, _Deletes(keys_by_source[source], partial(reader.deleted, record, sweep)))
+                    for source in sorted(keys_by_source)
                 ]
             progress.partition += 1
         tables, rows = progress.tables, progress.rows
@@ -303,28 +354,17 @@ class ChangeEvents(TopicEvents):
     def _set_sweep_notice(self, text: str) -> None:
         self._sweep_notice, self._sweep_notice_s = text, monotonic_s()
 
-    async def _read_tables(self) -> dict[str, int]:
-        """The tables that the snapshot has read which ends, to the offset at which it began."""
-        marks = await self._keys.marks()
-        if BEGUN not in marks:
-            return {}
-        begun_offset, _ = marks[BEGUN]
-        return {
-            name.removeprefix(SCANNED): begun_offset
-            for name, (offset, _) in marks.items()
-            if name.startswith(SCANNED) and offset > begun_offset
-        }
-
     async def following_written(self) -> None:
         """Forget the keys of the rows that were deleted."""
         progress, self._sweeping = self._sweeping, None
         if progress is None:
             return
-        for keys_slice in loop_slices(progress.row_keys):
-            await self._keys.write(map(gone, keys_slice))
-        progress.rows += len(progress.row_keys)
-        progress.row_keys = ()
-        progress.partition += 1
+        written, row_keys = progress.row_keys[:_MOST_SWEPT], progress.row_keys[_MOST_SWEPT:]
+        await self._keys.write(map(gone, written))
+        progress.rows += len(written)
+        progress.row_keys = row_keys
+        if not row_keys:
+            progress.partition += 1
         self._continued = progress
 
     async def close(self) -> None:
@@ -376,9 +416,3 @@ class ChangeEvents(TopicEvents):
                     self._topic_id = topic_id
                     self._reader.forget_columns()
             await asyncio.sleep(_LOOK_S)
-
-
-def _offset(marks: Marks, name: str) -> int:
-    """The offset of a mark; -1: there is none."""
-    offset, _ = marks.get(name, (-1, None))
-    return offset

@@ -28,6 +28,7 @@ from hifi_debezium.source.columns import (
     types_to_look_up,
 )
 from hifi_debezium.source.key_records import KeyRecord, LeftKey, key_record, mark_record
+from hifi_debezium.source.snapshot_marks import BEGUN, COLUMNS, ENDED, SCANNED
 
 _JSON: Final = b"application/json"
 _OPERATIONS: Final = {"r": "snapshot", "c": "insert", "u": "update", "d": "delete"}
@@ -44,14 +45,6 @@ _OLD_KEY: Final = "__debezium.oldkey"
 _NOTIFICATION: Final = "aggregate_type"
 """Member of what Debezium tells of itself in the topic of the changes."""
 _SNAPSHOT: Final = "Initial Snapshot"
-BEGUN: Final = "snapshot"
-"""Mark of the begin of the last snapshot."""
-ENDED: Final = "end of the snapshot"
-"""Mark of the end of the last snapshot that has ended."""
-SCANNED: Final = "snapshot of "
-"""Begin of the mark of a table that a snapshot has read."""
-COLUMNS: Final = "columns of "
-"""Begin of the mark with the columns that a table has had, and the offset of the first change with each."""
 
 
 class Sweep(NamedTuple):
@@ -172,7 +165,8 @@ class ChangeReader:
             "op": "delete", "table": row_key.table, "key": row_key.values, "committed": committed_time.decode(),
             "swept": sweep.why,
         }  # fmt: skip
-        identifier = f"{self._id}/{record.partition}/{record.offset}/{row_key.offset}".encode()
+        told_in = "earlier/" if row_key.earlier else ""
+        identifier = f"{self._id}/{record.partition}/{record.offset}/{told_in}{row_key.offset}".encode()
         headers = [
             *self._attributes,
             ("ce_id", identifier),

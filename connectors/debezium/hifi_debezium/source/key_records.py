@@ -21,13 +21,15 @@ class LeftKey(NamedTuple):
         table: as `SCHEMA.TABLE`.
         record_key: key of the records of its changes.
         values: by column, as events have them.
-        offset: of the record that told of it.
+        offset: of the record that told of it; of an `earlier` key, that of its record in the topic of the keys.
+        earlier: it was told of in an earlier topic of the changes, of the same name.
     """
 
     table: str
     record_key: bytes
     values: Mapping[str, Any]
     offset: int
+    earlier: bool = False
 
 
 def key_record(table: str, record_key: bytes, values: bytes, offset: int | None) -> KeyRecord:

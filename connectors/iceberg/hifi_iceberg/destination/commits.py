@@ -1,10 +1,10 @@
 """Commits data files and progress to one Iceberg table, each in one snapshot.
 
-Iceberg commits are optimistic: one that others were faster than fails and is tried again on the newer snapshot. Before
-each attempt the progress in the table must be the one that the files were made for. When this instance takes the
-table over, it commits a snapshot without data, so that a commit of an earlier owner, which may still be under way,
-fails: then the progress that it is made for is of another writer. Progress and writer are those of one log of the
-stream: services of other logs append to the table at the same time.
+Iceberg commits are optimistic: one that others were faster than fails and is made again on the newer snapshot. Before
+each attempt the destination's last writer in the table must be this one. When this instance takes the table over, it
+commits a snapshot without data, so that a commit of an earlier writer, which may still be under way, fails and is not
+made again. Progress and writer are those of one destination in one log of the stream: other destinations, and services
+of other logs, write the table at the same time.
 """
 
 import time
@@ -24,50 +24,71 @@ from pyiceberg.utils.properties import property_as_bool
 from hifi.runtime import log, metrics
 from hifi.runtime.backoff import backoff_s
 from hifi.runtime.errors import Fenced, Retryable
-from hifi_iceberg.destination.progress import OFFSETS, SETTLED_UNTIL, WRITER, TableProgress, progress_at
+from hifi_iceberg.destination.progress import (
+    OFFSETS,
+    SETTLED_UNTIL,
+    WRITER,
+    TableOwner,
+    TableProgress,
+    progress_at,
+)
 
 _BACKOFF_S: Final = (0.05, 0.2, 0.5, 1.0, 2.0)
 
 logger = log.get(__name__)
 
 
+class _SingleAttempt(Transaction):
+    """A transaction that fails if others were faster.
+
+    One of pyiceberg would put its snapshot, with the properties that it has, on top of theirs. It first looks whether
+    the commit is in the table although the catalog reported a failure: then it is made.
+    """
+
+    def _rebuild_snapshot_updates(self) -> None:
+        raise CommitFailedException("others have committed since the table was read")
+
+
 class TableCommits:
-    """Commits to one table, as long as no other instance takes it over."""
+    """Commits of one destination to its table, as long as no other instance takes it over."""
 
     def __init__(
         self,
         table: Table,
-        log: str,
+        owner: TableOwner,
         writer: str,
         attempts: int,
         settled_until: Callable[[], str | None] = lambda: None,
+        topic: str = "",
     ) -> None:
         """Take the table over.
 
         Args:
             table: open.
-            log: identity of the stream's log.
+            owner: the destination, and the log of the stream.
             writer: a name that was never used before.
             attempts: to commit while others do.
             settled_until: returns the time before which every acknowledged event has its outcome, so that its row, if
                 it has any, is in the table; None: it is unknown, or not asked for.
+            topic: id of the topic `enriched`, whose offsets are the progress; empty: unknown.
 
         Raises:
             Retryable: others committed at each attempt.
         """
         self.table: Final = table
-        self._offsets = OFFSETS + log
-        self._writer_name = WRITER + log
+        self._owner = owner
         self._writer = writer
         self._attempts = attempts
         self._settled_until = settled_until
-        self._settled_name = SETTLED_UNTIL + log
+        self._settled_name = SETTLED_UNTIL + owner.log
+        self._topic = topic
         self.progress = TableProgress()
         self._take_over()
 
     def progress_at(self, offsets: Mapping[int, int]) -> TableProgress:
         """The progress that the table had when the query committed these offsets of `enriched`."""
-        return progress_at((_property(snapshot, self._offsets) for snapshot in self._history()), offsets)
+        texts = (self._owner.progress_text(_properties(snapshot)) for snapshot in self._history())
+        return progress_at(texts, offsets, self._topic)
 
     def append(self, files: Sequence[str], progress: TableProgress) -> None:
         """Add data files.
@@ -118,6 +139,17 @@ class TableCommits:
         self._commit(swap)
         self.progress = progress
 
+    def require_ownership(self) -> None:
+        """Read the table again.
+
+        Raises:
+            Fenced: another instance writes it.
+        """
+        self.table.refresh()
+        properties = self._newest_properties()
+        if not self._owner.is_written_by(self._writer, properties):
+            raise Fenced(f"another instance of lake writes {self.name}")
+
     def data_files(self) -> list[DataFile]:
         """The data files of the current snapshot."""
         return [task.file for task in self.table.scan().plan_files()]
@@ -156,11 +188,10 @@ class TableCommits:
 
     def _take_over(self) -> None:
         for attempt in range(self._attempts):
-            newest_snapshot = self._newest()
-            text = None if newest_snapshot is None else _property(newest_snapshot, self._offsets)
-            self.progress = TableProgress.load(text) if text is not None else TableProgress()
+            text = self._owner.progress_text(self._newest_properties())
+            self.progress = TableProgress() if text is None else TableProgress.load(text, self._topic)
             try:
-                with self.table.transaction() as change:
+                with _SingleAttempt(self.table) as change:
                     producer = change.update_snapshot(snapshot_properties=self._properties(self.progress))
                     with producer.fast_append():
                         pass  # a snapshot without new data
@@ -172,10 +203,9 @@ class TableCommits:
 
     def _commit(self, fill: Callable[[Transaction], None]) -> None:
         for attempt in range(self._attempts):
-            self.table.refresh()
-            self._ensure_owner()
+            self.require_ownership()
             try:
-                with self.table.transaction() as change:
+                with _SingleAttempt(self.table) as change:
                     fill(change)
             except CommitFailedException as error:
                 logger.warning(
@@ -191,16 +221,10 @@ class TableCommits:
         time.sleep(backoff_s(attempt, _BACKOFF_S))
         self.table.refresh()
 
-    def _ensure_owner(self) -> None:
-        newest_snapshot = self._newest()
-        if newest_snapshot is None or _property(newest_snapshot, self._writer_name) != self._writer:
-            raise Fenced(f"another instance of lake writes {self.name}")
-
-    def _newest(self) -> Snapshot | None:
-        """The newest snapshot of this log, or of another one after it, which has its properties, too."""
-        return next(
-            (snapshot for snapshot in self._history() if _property(snapshot, self._offsets) is not None), None
-        )
+    def _newest_properties(self) -> Mapping[str, str]:
+        """The properties of the newest snapshot of this log, or of another one after it, which has them, too."""
+        history = (_properties(snapshot) for snapshot in self._history())
+        return next((properties for properties in history if OFFSETS + self._owner.log in properties), {})
 
     def _history(self) -> Iterator[Snapshot]:
         """The snapshots that led to the current state, newest first."""
@@ -211,24 +235,22 @@ class TableCommits:
             snapshot = None if parent is None else self.table.snapshot_by_id(parent)
 
     def _properties(self, progress: TableProgress) -> dict[str, str]:
-        """Properties of a new snapshot: the progress of this log and of the others, and until when it is settled.
+        """Properties of a new snapshot: the progress of this owner and of all others, and until when it is settled.
 
         To be called before the commit: what had its outcome then is in the table that the commit changes.
         """
         log_properties = next(
             (logs for snapshot in self._history() if (logs := _log_properties(snapshot))), {}
         )
-        properties = log_properties | {self._offsets: progress.dump(), self._writer_name: self._writer}
+        properties = log_properties | self._owner.properties(progress, self._writer, self._topic)
         settled_until = self._settled_until()
         return properties if settled_until is None else properties | {self._settled_name: settled_until}
 
 
 def _log_properties(snapshot: Snapshot) -> dict[str, str]:
-    """The properties of a snapshot that belong to logs."""
-    properties = {} if snapshot.summary is None else snapshot.summary.additional_properties
-    return {name: text for name, text in properties.items() if name.startswith((OFFSETS, WRITER))}
+    """The properties of a snapshot that belong to logs, and to destinations in them."""
+    return {name: text for name, text in _properties(snapshot).items() if name.startswith((OFFSETS, WRITER))}
 
 
-def _property(snapshot: Snapshot, name: str) -> str | None:
-    summary = snapshot.summary
-    return None if summary is None else summary.additional_properties.get(name)
+def _properties(snapshot: Snapshot) -> Mapping[str, str]:
+    return {} if snapshot.summary is None else snapshot.summary.additional_properties

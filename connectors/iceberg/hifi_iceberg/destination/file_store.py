@@ -5,7 +5,7 @@ writes to a temporary folder, from which the driver uploads, and files that Spar
 """
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -14,23 +14,24 @@ from urllib.parse import urlparse
 from pyarrow.fs import FileSelector, FileSystem, copy_files
 from pyiceberg.table import Table
 
+from hifi_iceberg.destination.progress import TableOwner
 from hifi_iceberg.destination.restricted_catalog import WarehouseFileIO
 
 PREFIX: Final = "hifi-"
-"""Prefix of the names of folders with data files, below `data` of a table; the identity of the log follows."""
+"""Prefix of the names of folders with data files, below `data` of a table; that of the owner follows."""
 ABANDONED: Final = timedelta(days=1)
-"""Age from which on files of another log that nothing refers to are of no batch that is under way."""
+"""Age from which on files of another owner that nothing refers to are of no batch that is under way."""
 
 
 class FileStore:
     """The data files of one table that this service writes."""
 
-    def __init__(self, table: Table, log: str, writer: str, scratch: Path) -> None:
+    def __init__(self, table: Table, owner: TableOwner, writer: str, scratch: Path) -> None:
         """Write nothing yet.
 
         Args:
             table: open.
-            log: identity of the stream's log.
+            owner: of the files.
             writer: a name that was never used before.
             scratch: folder for temporary files.
 
@@ -41,7 +42,7 @@ class FileStore:
         table.io.require_within(table.location())
         self._io = table.io
         self._table = table
-        self._prefix = f"{PREFIX}{log}-"
+        self._prefix = PREFIX + owner.file_prefix
         self._writer = writer
         self._batches = 0
         location = urlparse(table.location())
@@ -96,11 +97,15 @@ class FileStore:
             copy_files(url.partition("://")[2], path, source_filesystem=self._files)
         return paths
 
-    def delete_unreferenced(self) -> int:
+    def delete_unreferenced(self, require_ownership: Callable[[], None]) -> int:
         """Delete the data files of hifi that no snapshot refers to; returns how many.
 
         They are those of batches that were never committed, and those of which all snapshots have expired. No batch
-        of this log may be under way; of other logs, whose batches may be, only old files are deleted.
+        of this owner may be under way; of others, whose batches may be, only old files are deleted.
+
+        Args:
+            require_ownership: reads the table again, and raises if another instance writes it. It is called once the
+                files are listed: then no file among them can still become part of the table.
         """
         selector = FileSelector(self._root, recursive=True, allow_not_found=True)
         before = datetime.now(UTC) - ABANDONED
@@ -115,6 +120,7 @@ class FileStore:
         ]
         if not paths:
             return 0
+        require_ownership()
         referenced_paths = self._referenced()
         unused_paths = [path for path in paths if path not in referenced_paths]
         for path in unused_paths:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 from hifi.delivery.kind import DestinationWriter, OutboundEvent, WriterContext
 from hifi.kafka.security import client_options
@@ -13,6 +13,8 @@ from hifi_kafka.destination.records import DestinationRecord, destination_record
 from hifi_kafka.destination.transactions import RETRIED, TransactionalPartition
 
 FRESH: Final = b"fresh"
+_Batches: TypeAlias = dict[tuple[str, int, bool], list[tuple[OutboundEvent, DestinationRecord]]]
+"""Log, partition, and whether the retrier brought the events back, to the events and their records."""
 
 
 class KafkaWriter(DestinationWriter):
@@ -41,10 +43,11 @@ class KafkaWriter(DestinationWriter):
     async def write(self, events: Sequence[OutboundEvent]) -> None:
         """Write the events of each partition in one transaction."""
         avro = None if self._avro is None else await self._avro.ready()
-        batches: dict[tuple[str, int, bool], list[tuple[OutboundEvent, DestinationRecord]]] = {}
+        batches: _Batches = {}
         for event in events:
             record = destination_record(event, self._settings, avro)
             batches.setdefault((event.log, event.partition, event.retried), []).append((event, record))
+        _drop_repeated(batches)
         # Side by side: one that reads positions may wait for the open transaction of another, which its new owner ends.
         writes = (
             self._partition(log, number, retried=retried).write(batch)
@@ -70,3 +73,17 @@ class KafkaWriter(DestinationWriter):
             )
             self._partitions[log, number, retried] = partition
         return partition
+
+
+def _drop_repeated(batches: _Batches) -> None:
+    """Leave out retried events that are among the fresh ones, too: the two lines are written at the same time.
+
+    A batch is written as a whole, so that what the fresh one becomes is also what the retried one has become.
+    """
+    for log, partition, is_retried in list(batches):
+        fresh_batch = batches.get((log, partition, False))
+        if is_retried and fresh_batch is not None:
+            fresh_offsets = {event.offset for event, _ in fresh_batch}
+            batch = batches.pop((log, partition, True))
+            if kept := [(event, record) for event, record in batch if event.offset not in fresh_offsets]:
+                batches[log, partition, True] = kept

@@ -41,12 +41,12 @@ class ObjectLog:
         self._next = 0
 
     async def append(self, rows: Sequence[Row]) -> None:
-        """Write those rows that are not written yet, as one object."""
+        """Write those rows that are not written yet, as one object; of an offset one, also if it is there twice."""
         async with self._lock:
-            while missing := [row for row in rows if row[OFFSET] not in self._written_offsets]:
-                encode = partial(self._format.encode, missing)
+            while missing := {row[OFFSET]: row for row in rows if row[OFFSET] not in self._written_offsets}:
+                encode = partial(self._format.encode, [*missing.values()])
                 if await self._store.create(self._object(self._next), encode):
-                    self._written_offsets.add(row[OFFSET] for row in missing)
+                    self._written_offsets.add(missing)
                     self._next += 1
                     return
                 await self._read_to_end()

@@ -133,6 +133,11 @@ class ObjectCatalog:
         }
         self._unread = deque(self._known_objects.values())
 
+    @property
+    def end(self) -> int:
+        """The ordinal after the highest one that a version has."""
+        return max(self._known_objects, default=-1) + 1
+
     def unseen(self, listed_versions: Iterable[ObjectVersion], now_s: float) -> list[ObjectVersion]:
         """The versions of a listing that have settled and have no ordinal yet, in the order to read them.
 

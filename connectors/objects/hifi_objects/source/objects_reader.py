@@ -100,6 +100,8 @@ class ObjectsReader(PolledSource):
     async def _read(self, turn: SourceTurn) -> None:
         settle_s = 0.0 if self._source.folder is None else self._source.settle
         catalog, position = ObjectCatalog(turn.entries, settle_s), ObjectsAt.read(turn.entries.get(AT))
+        # No version may replace another one, whatever happened to the transaction that wrote their entries.
+        position = position._replace(next=max(position.next, catalog.end))
         self._held_objects = {
             held_object.version.ordinal: held_object for held_object in held_objects(turn.entries)
         }

@@ -117,7 +117,10 @@ class Execution(NamedTuple):
 
 
 class TableStatements:
-    """The statements of one destination."""
+    """The statements of one destination, for a table with the types that `use_types` gets, once.
+
+    Rows are for the statements of the object that made them.
+    """
 
     def __init__(self, settings: PostgresSettings) -> None:
         """Build the statements that do not depend on the table.
@@ -162,18 +165,12 @@ class TableStatements:
         """The types of the table's columns are known."""
         return bool(self._types)
 
-    def forget_types(self) -> None:
-        """Have the types read again before the next batch."""
-        self._types = {}
-
     def use_types(self, types: Mapping[str, ColumnType]) -> None:
         """Build statements for a table with columns of these types.
 
         Raises:
             Missing: the table does not exist, or has no column that the settings name.
         """
-        self._statements.clear()
-        self._types = {}
         settings = self._settings
         if not types:
             raise Missing(

@@ -74,7 +74,9 @@ class PostgresWriter(DestinationWriter):
         self._options: dict[str, Any] = {"application_name": name, **url_options, "client_encoding": "UTF8"}
         self._table_name = settings.table
         self._types = settings.types
+        self._settings = settings
         self._table = TableStatements(settings)
+        """Without types until they are read. Another object replaces it, since other batches may write with it."""
         self._begin, self._begin_values = _beginning(context.timeout_s)
         self._idle: list[Connection] = []
 
@@ -114,34 +116,39 @@ class PostgresWriter(DestinationWriter):
 
     async def _write(self, connection: Connection, changes: Sequence[EventChange]) -> None:
         """Many rows with a statement; where that fails for what the rows or the table are, each row by itself."""
-        rows = await self._rows(connection, changes)
+        table, rows = await self._rows(connection, changes)
         try:
-            await self._begin_transaction(connection, rows)
-            await self._apply(connection, rows)
+            await self._begin_transaction(connection, table, rows)
+            await self._apply(connection, table, rows)
         except Error as error:
             if not is_about_row(error):
                 raise
             await connection.rollback()
         else:
             return
-        await self._read_types(connection)  # they may have changed
-        await self._write_each(connection, self._table.rows(changes))
+        table = await self._read_types(connection)  # they may have changed
+        await self._write_each(connection, table, table.rows(changes))
 
-    async def _rows(self, connection: Connection, changes: Sequence[EventChange]) -> list[RowChange]:
-        """The rows of a batch, by the types of the table as they were read last.
+    async def _rows(
+        self, connection: Connection, changes: Sequence[EventChange]
+    ) -> tuple[TableStatements, list[RowChange]]:
+        """The rows of a batch by the types of the table as they were read last, and their statements.
 
         Raises:
             RejectedEvents: some do not fit its types as they are now.
         """
-        if self._table.has_types:
+        table = self._table
+        if table.has_types:
             try:
-                return self._table.rows(changes)
+                return table, table.rows(changes)
             except RejectedEvents:
                 pass  # the types may have changed
-        await self._read_types(connection)
-        return self._table.rows(changes)
+        table = await self._read_types(connection)
+        return table, table.rows(changes)
 
-    async def _write_each(self, connection: Connection, rows: Sequence[RowChange]) -> None:
+    async def _write_each(
+        self, connection: Connection, table: TableStatements, rows: Sequence[RowChange]
+    ) -> None:
         """Write the rows one by one, to find those that cannot be written.
 
         Raises:
@@ -149,60 +156,68 @@ class PostgresWriter(DestinationWriter):
             Retryable: the table does not fit, or a row is not there yet.
         """
         rejected: dict[int, Rejected] = {}
-        await self._begin_transaction(connection, rows)
+        await self._begin_transaction(connection, table, rows)
         for row in rows:
             try:
                 async with connection.transaction():
-                    await self._apply(connection, [row])
+                    await self._apply(connection, table, [row])
             except RejectedEvents as rejection:
                 rejected |= rejection.events
             except Error as error:
                 if not is_about_row(error):
                     raise
-                column = await self._column_at_fault(connection, row, error)
-                absent_columns = self._table.absent_columns(row)
+                column = await self._column_at_fault(connection, table, row, error)
+                absent_columns = table.absent_columns(row)
                 reaction = self._failure(error, absent=absent_columns, column=column)
                 if not isinstance(reaction, Rejected):
-                    self._table.forget_types()
+                    self._table = TableStatements(self._settings)  # types are read again
                     raise reaction from error
                 rejected[row.number] = reaction
         if rejected:
             raise RejectedEvents(dict(sorted(rejected.items())))
 
-    async def _apply(self, connection: Connection, rows: Sequence[RowChange]) -> None:
+    async def _apply(self, connection: Connection, table: TableStatements, rows: Sequence[RowChange]) -> None:
         """Write rows.
 
         Raises:
             RejectedEvents: of some another log wrote the key with an event that was accepted later.
         """
         changed_count = 0
-        for execution in self._table.executions(rows):
+        for execution in table.executions(rows):
             changed_count += (await connection.execute(*execution)).rowcount
         # What changed nothing is done if a later event of its log has replaced it, or deletes what is not there.
-        superseded_query = self._table.superseded(rows) if changed_count < len(rows) else None
+        superseded_query = table.superseded(rows) if changed_count < len(rows) else None
         if superseded_query is None:
             return
         cursor = await connection.execute(*superseded_query)
         if numbers := [rows[number - 1].number for (number,) in await cursor.fetchall()]:
             raise RejectedEvents(dict.fromkeys(sorted(numbers), _SUPERSEDED))
 
-    async def _begin_transaction(self, connection: Connection, rows: Sequence[RowChange]) -> None:
+    async def _begin_transaction(
+        self, connection: Connection, table: TableStatements, rows: Sequence[RowChange]
+    ) -> None:
         # Without a pipeline: a server that waits for more of one does not end a transaction whose client is frozen.
         await connection.execute(self._begin, self._begin_values)
-        locks = self._table.locks(rows)
+        locks = table.locks(rows)
         if locks is not None:
             await connection.execute(*locks)
 
-    async def _read_types(self, connection: Connection) -> None:
+    async def _read_types(self, connection: Connection) -> TableStatements:
+        """The statements by the types that the table has now, for later batches, too.
+
+        Raises:
+            Missing: it does not exist, or has no column that the settings name.
+        """
         await connection.execute(self._begin, self._begin_values)
         cursor = await connection.execute(READ_TYPES, [self._table.table.as_string(connection)])
         types = {name: ColumnType(*type_values) for name, *type_values in await cursor.fetchall()}
         is_altered = await self._alter(connection, types) if types else False
         await (connection.commit() if is_altered else connection.rollback())
         if is_altered:
-            await self._read_types(connection)
-        else:
-            self._table.use_types(types)
+            return await self._read_types(connection)
+        self._table = table = TableStatements(self._settings)
+        table.use_types(types)
+        return table
 
     async def _alter(self, connection: Connection, types: Mapping[str, ColumnType]) -> bool:
         """Make the columns those that the pipe declares; whether any was changed.
@@ -236,11 +251,13 @@ class PostgresWriter(DestinationWriter):
             is_altered = True
         return is_altered
 
-    async def _column_at_fault(self, connection: Connection, row: RowChange, error: Error) -> str:
+    async def _column_at_fault(
+        self, connection: Connection, table: TableStatements, row: RowChange, error: Error
+    ) -> str:
         """The column whose value PostgreSQL refuses, and its type; empty: it is not one value."""
         if (error.sqlstate or "").startswith("42") or error.diag.column_name:
             return ""
-        for name, column, text in self._table.typed_texts(row):
+        for name, column, text in table.typed_texts(row):
             whole, fitted = (
                 SQL(
                     f"(%s::text::{column.cast_to(type_sql)})::text".replace("%", "%%").replace("%%s", "%s", 1)

@@ -82,9 +82,22 @@ class PostgresRows:
         self._most_fetch = max(_FETCH, _MOST_FETCH_BYTES // max_bytes)
 
     async def mark(self) -> HighWaterMark:
-        """The table now."""
-        rows = await self._all(self._statements.mark(), [])
-        return HighWaterMark(*rows[0])
+        """The table now.
+
+        Raises:
+            Retryable: the database does not answer.
+            Misconfigured: it cannot be read, or the server is a standby: that one does not tell which transactions run
+                on the primary server, so rows that they commit late would be passed over.
+        """
+        [[value, next_transaction, oldest_transaction, is_standby]] = await self._all(
+            self._statements.mark(), []
+        )
+        if is_standby:
+            raise Misconfigured(
+                "the server is a standby, which does not tell which transactions run, so rows that are committed late "
+                "would be passed over: name the primary server in `source.database.host`"
+            )
+        return HighWaterMark(value, next_transaction, oldest_transaction)
 
     async def page(self, after: Place | None, upper_bound: str, limit: int) -> Page:
         """The rows after one, up to a value; fewer than the limit if they are large.

@@ -72,7 +72,7 @@ class RowStatements:
         }.get(kind)
 
     def mark(self) -> Composed:
-        """The highest value, the next transaction, and the oldest one that runs."""
+        """The highest value, the next transaction, the oldest one that runs, and whether the server is a standby."""
         condition = (
             SQL("") if self._until is None else SQL(" WHERE {} <= {}").format(self._order[0], self._until)
         )
@@ -82,7 +82,8 @@ class RowStatements:
             "SELECT max({})::text, greatest(txid_snapshot_xmax(txid_current_snapshot()), (SELECT max(oldest"
             " + mod(l.transactionid::text::bigint - mod(oldest, 4294967296) + 4294967296, 4294967296)) + 1"
             " FROM pg_locks l, txid_snapshot_xmin(txid_current_snapshot()) oldest"
-            " WHERE l.locktype = 'transactionid')), txid_snapshot_xmin(txid_current_snapshot()) FROM {}{}"
+            " WHERE l.locktype = 'transactionid')), txid_snapshot_xmin(txid_current_snapshot()), pg_is_in_recovery()"
+            " FROM {}{}"
         ).format(self._order[0], self._from, condition)
 
     def page(self, after: Place | None, upper_bound: str, limit: int) -> tuple[Composed, list[Any]]:

@@ -1,5 +1,6 @@
 """A dead letter and a filter for dead letters, as commands and the console use them. Pure."""
 
+import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from hifi.record.headers import (
     POINTER,
     REASON,
     REPLAY,
+    SEQ,
     SERVICE,
     STEP,
     Headers,
@@ -70,6 +72,20 @@ class DeadLetter:
     def replays(self) -> int:
         """How often the event had been replayed before."""
         return self.count(REPLAY)
+
+    @property
+    def work(self) -> bytes | None:
+        """16 bytes that letters of the same refused work share, since a service may write a letter again.
+
+        The work is one event, as often as it was replayed, at one service and for one destination if there is one.
+        None: the letter is of no event that hifi accepted.
+        """
+        seq = self.header_fields.get(SEQ)
+        if seq is None:
+            return None
+        service, destination = (self.header_fields.get(name, b"") for name in (SERVICE, DESTINATION))
+        work = b"%d~%b~%d~%b~%b" % (self.partition, seq, self.replays, service, destination)
+        return hashlib.blake2b(work, digest_size=16).digest()
 
     def count(self, header: str) -> int:
         """A header as a number; 0 if it is missing or no number, since a dead letter may be any record."""

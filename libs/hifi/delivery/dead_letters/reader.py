@@ -4,8 +4,9 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NotRequired
 
+import orjson
 from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 from pydantic import TypeAdapter
@@ -24,11 +25,58 @@ logger = log.get(__name__)
 
 class _ReplayBody(TypedDict):
     offsets: list[int]
+    works: NotRequired[list[str]]
 
 
 _REPLAY: Final = TypeAdapter(_ReplayBody)
 Progress = Callable[[int, int], None]
 """Called with the number of records read so far, and the number of records to read."""
+
+
+class ReplayNotes:
+    """Which dead letters were replayed, as records of the topic `replays` note it."""
+
+    def __init__(self) -> None:
+        """Know of none."""
+        self._offsets: dict[int, set[int]] = {}
+        self._noted_ms: dict[bytes, int] = {}
+
+    def add(self, partition: int, value: bytes | None, noted_ms: int) -> None:
+        """Add a record of the topic.
+
+        Args:
+            partition: of the dead letters.
+            value: of the record.
+            noted_ms: when Kafka appended it, milliseconds since 1970 UTC.
+
+        Raises:
+            ValueError: it is no such record.
+        """
+        body = _REPLAY.validate_json(value or b"")
+        works = [bytes.fromhex(work) for work in body.get("works", ())]
+        self._offsets.setdefault(partition, set()).update(body["offsets"])
+        for work in works:
+            self._noted_ms[work] = max(noted_ms, self._noted_ms.get(work, noted_ms))
+
+    def cover(self, letter: DeadLetter) -> bool:
+        """Whether a replay of a dead letter, or of one of the same work after this one was written, is noted.
+
+        One that was written after the replay was refused again.
+        """
+        if letter.offset in self._offsets.get(letter.partition, ()):
+            return True
+        return bool(self._noted_ms) and letter.dead_ms <= self._noted_ms.get(letter.work or b"", -1)
+
+
+def replay_note(dead_letters: Sequence[DeadLetter]) -> bytes:
+    """The value of the record of the topic `replays` for dead letters of one partition that were replayed."""
+    works = {letter.work: None for letter in dead_letters}
+    return orjson.dumps(
+        {
+            "offsets": [letter.offset for letter in dead_letters],
+            "works": [work.hex() for work in works if work is not None],
+        }
+    )
 
 
 async def letters(
@@ -49,14 +97,14 @@ async def letters(
         Misconfigured: no Kafka answers, or the stream does not exist.
     """
     async with _consumer(bootstrap) as consumer:
-        replayed = await _replayed(
+        notes = await _replay_notes(
             consumer, await _partitions(bootstrap, topics.replays), letter_filter.since_ms
         )
         partitions = await _partitions(bootstrap, topics.dead_letter)
         async for record in _records(consumer, partitions, letter_filter.since_ms, progress):
             letter = _letter(record)
             if letter_filter.matches(letter):
-                yield replace(letter, replayed=(letter.partition, letter.offset) in replayed)
+                yield replace(letter, replayed=notes.cover(letter))
 
 
 async def letter(bootstrap: str, topics: Topics, partition: int, offset: int) -> DeadLetter:
@@ -79,14 +127,14 @@ async def letter(bootstrap: str, topics: Topics, partition: int, offset: int) ->
     )
 
 
-async def replayed(bootstrap: str, topics: Topics, since_ms: int | None = None) -> set[tuple[int, int]]:
-    """Partition and offset of the dead letters that were replayed since a time, milliseconds since 1970 UTC.
+async def replay_notes(bootstrap: str, topics: Topics, since_ms: int | None = None) -> ReplayNotes:
+    """Which dead letters were replayed since a time, milliseconds since 1970 UTC.
 
     Raises:
         Misconfigured: no Kafka answers, or the stream does not exist.
     """
     async with _consumer(bootstrap) as consumer:
-        return await _replayed(consumer, await _partitions(bootstrap, topics.replays), since_ms)
+        return await _replay_notes(consumer, await _partitions(bootstrap, topics.replays), since_ms)
 
 
 def _letter(record: ConsumerRecord) -> DeadLetter:
@@ -129,28 +177,15 @@ async def _records(
         progress(read_records, total_records)
 
 
-async def _replayed(
-    consumer: Any, tps: Sequence[TopicPartition], since_ms: int | None
-) -> set[tuple[int, int]]:
-    """Partition and offset of the dead letters that were replayed since a time; a replay follows its dead letter."""
-    replayed_offsets: set[tuple[int, int]] = set()
+async def _replay_notes(consumer: Any, tps: Sequence[TopicPartition], since_ms: int | None) -> ReplayNotes:
+    """Which dead letters were replayed since a time; a replay follows its dead letter."""
+    notes = ReplayNotes()
     async for record in _records(consumer, tps, since_ms):
         try:
-            offsets = replay_offsets(record.value)
+            notes.add(record.partition, record.value, record.timestamp)
         except ValueError as error:
             metrics.UNREADABLE_RECORDS.labels(record.topic).inc()
             logger.warning(
                 "record-unreadable", topic=record.topic, offset=record.offset, error=type(error).__name__
             )
-        else:
-            replayed_offsets.update((record.partition, offset) for offset in offsets)
-    return replayed_offsets
-
-
-def replay_offsets(value: bytes | None) -> list[int]:
-    """The offsets of replayed dead letters in the value of a record of the topic `replays`.
-
-    Raises:
-        ValueError: it is no such record.
-    """
-    return _REPLAY.validate_json(value or b"")["offsets"]
+    return notes

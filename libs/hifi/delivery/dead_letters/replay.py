@@ -5,12 +5,15 @@ goes back to enrich, which asks it again; the header `hifi_destination` limits t
 enrich had added is taken out before.
 A letter whose pipe or destination is not declared any more is refused, as is one of a pipe that is held.
 
-After a replay its offset is noted in the topic `replays`, and a repeated replay leaves out what is noted. If a replay
-is interrupted between the two, the event is written twice; egest drops the copy, because the number of the replay is
-part of the key of its deduplicator. Data and key of a dead letter that has none, because a mask could not be applied or
-is not known, are read from `raw`.
+Of letters of the same work (`DeadLetter.work`), which a service may have written again, the first is replayed.
+
+After a replay its offset is noted in the topic `replays`, and a repeated replay leaves out what is noted. A replay that
+is cancelled between the two still writes the note. If it is killed there, the event is written twice; egest drops a
+copy that comes soon, because the number of the replay is part of the key of its deduplicator. Data and key of a dead
+letter that has none, because a mask could not be applied or is not known, are read from `raw`.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -20,6 +23,7 @@ import orjson
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from hifi.delivery.dead_letters.letter import DeadLetter
+from hifi.delivery.dead_letters.reader import replay_note
 from hifi.kafka.clients import topic_consumer
 from hifi.kafka.producer import Producer, is_sendable
 from hifi.kafka.topic_reader import offset_ranges, read_ranges
@@ -51,15 +55,20 @@ from hifi.record.headers import (
 )
 from hifi.record.identity import identity, with_revision
 from hifi.record.record import Record
+from hifi.runtime import log
 from hifi.runtime.clock import now_us
 from hifi.runtime.errors import Rejected
 
 CHUNK: Final = 100
 """Dead letters that are written and noted together; far fewer than the keys that egest's deduplicator remembers."""
+NOTE_S: Final = 10.0
+"""Time in which a replay that is cancelled still waits for Kafka to acknowledge a chunk and its note, seconds."""
 _OF_DESTINATION: Final = frozenset({"egest", "retrier", "lake"})
 """Services whose dead letters are of one destination each."""
 _NONE_HELD: Final[Mapping[str, str]] = {}
 _DROPPED: Final = (REASON, DETAIL, POINTER, LEFT_OUT, PASS, ATTEMPT, STARTED, AMBIGUOUS, DUE, RETRY, SOURCE)
+
+logger = log.get(__name__)
 
 
 def target(topics: Topics, letter: DeadLetter, current_revision: PipeRevision | None) -> str:
@@ -192,6 +201,7 @@ async def replay(
     dead_letters: Sequence[DeadLetter],
     pipes: Mapping[str, PipeRevision],
     held_pipes: Mapping[str, str] = _NONE_HELD,
+    replayed_works: set[bytes] | None = None,
 ) -> AsyncIterator[tuple[DeadLetter, str]]:
     """Replay dead letters in their order; Kafka acknowledges each before it is noted as replayed.
 
@@ -201,37 +211,77 @@ async def replay(
         dead_letters: as `letters` returns them.
         pipes: name to the current revision, as the registry has it now.
         held_pipes: name to reason of the pipes that are held.
+        replayed_works: `DeadLetter.work` of what was replayed since `dead_letters` were read; those of `dead_letters`
+            are added. None: of nothing.
 
     Yields:
-        Each dead letter with the topic that it went to; empty if it had been replayed before.
+        Each dead letter with the topic that it went to; empty if it, or one of the same work, had been replayed before.
 
     Raises:
         Rejected: some cannot be replayed; raised after all others were.
     """
     rejections: list[Rejected] = []
+    works = set[bytes]() if replayed_works is None else replayed_works
     for (topic, partition), chunk in _chunks(topics, dead_letters, pipes, held_pipes, rejections):
+        replays = [(letter, topic) for letter in chunk]
         if topic:
             to_enrich = topic == topics.normalized
-            with_data: list[DeadLetter] = []
+            replays = []
             records: list[Record] = []
             for letter in await _with_data(producer.bootstrap, topics.raw, chunk, rejections):
                 record = replayed(letter, pipes[letter.text(PIPE)], now_us(), to_enrich=to_enrich)
-                if is_sendable(record):
-                    with_data.append(letter)
+                work = letter.work
+                if work in works:
+                    replays.append((letter, ""))
+                elif is_sendable(record):
+                    replays.append((letter, topic))
                     records.append(record)
+                    if work is not None:
+                        works.add(work)
                 else:
                     rejections.append(
                         Rejected("not-replayable", f"{letter.id} is too large: send the event again, smaller")
                     )
-            await producer.send_and_wait(topic, partition, records)
-            replayed_offsets = orjson.dumps({"offsets": [letter.offset for letter in with_data]})
-            await producer.send_and_wait(topics.replays, partition, [Record(None, replayed_offsets, [])])
-            chunk = with_data  # noqa: PLW2901
-        for letter in chunk:
-            yield letter, topic
+            note = Record(None, replay_note([letter for letter, _ in replays]), [])
+            await _write_both(producer, (topic, records), (topics.replays, [note]), partition)
+        for result in replays:
+            yield result
     if rejections:
         suffix = f", and {len(rejections) - 1} more" if len(rejections) > 1 else ""
         raise Rejected("not-replayable", rejections[0].detail + suffix)
+
+
+async def _write_both(
+    producer: Producer,
+    replays: tuple[str, Sequence[Record]],
+    note: tuple[str, Sequence[Record]],
+    partition: int,
+) -> None:
+    """Write replays, then what notes them: the note also if this is cancelled meanwhile, unless Kafka does not answer.
+
+    Args:
+        producer: started.
+        replays: topic and records.
+        note: likewise.
+        partition: of both topics.
+    """
+
+    async def write() -> None:
+        for topic, records in (replays, note) if replays[1] else (note,):
+            await producer.send_and_wait(topic, partition, records)
+
+    writing = asyncio.create_task(write())
+    try:
+        await asyncio.shield(writing)
+    except asyncio.CancelledError:
+        await asyncio.wait({writing}, timeout=NOTE_S)
+        if not writing.done() or writing.cancelled() or writing.exception() is not None:
+            logger.warning(
+                "replays-not-noted", topic=replays[0], partition=partition, records=len(replays[1])
+            )
+        raise
+    finally:
+        writing.cancel()
 
 
 async def _with_data(

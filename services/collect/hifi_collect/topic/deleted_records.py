@@ -5,6 +5,7 @@ its position was reset. Records that were compacted, records of aborted transact
 fetched like others, so they are no loss.
 """
 
+import asyncio
 from typing import Final
 
 from aiokafka import TopicPartition
@@ -31,13 +32,19 @@ class DeletedRecords:
         self._health = health
         self._reporter = reporter
 
-    def report(self, topic_partition: TopicPartition, deleted_ranges: list[range]) -> None:
+    def report(
+        self, topic_partition: TopicPartition, deleted_ranges: list[range]
+    ) -> list[asyncio.Future[None]]:
         """Report offsets that were deleted since the last call.
 
         Args:
             topic_partition: the partition.
             deleted_ranges: of offsets; empty afterwards.
+
+        Returns:
+            Done when Kafka has acknowledged the reports: until then no offset behind the ranges may be committed.
         """
+        reported: list[asyncio.Future[None]] = []
         name = f"{topic_partition.topic}[{topic_partition.partition}]"
         while deleted_ranges:
             deleted_range = deleted_ranges.pop(0)
@@ -53,4 +60,5 @@ class DeletedRecords:
                 f"deleted records of {name}",
                 f"Kafka deleted the offsets {deleted_range.start} to {deleted_range.stop - 1} before they were read",
             )
-            self._reporter.add_deleted(self._pipe, name, deleted_range)
+            reported.append(self._reporter.add_deleted(self._pipe, name, deleted_range))
+        return reported

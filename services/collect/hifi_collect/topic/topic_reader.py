@@ -3,11 +3,14 @@
 Before a batch is written, its accepted time is committed with the position up to which all records are written;
 afterwards the position after its last record is committed. So the next reader of the batch gives it the same time, and
 a reader that has lost the partition does not write, because its commit is refused. While a batch is written the next
-one is read. Earlier records of the topic are backfill and have a pace (`hifi_collect.pace`).
+one is read. Earlier records of the topic are backfill and have a pace (`hifi_collect.pace`). A topic that was created
+again is read from its beginning: commits have its id.
 """
 
 import asyncio
+import contextlib
 from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -20,6 +23,7 @@ from hifi.delivery.raw_writer import RawWriter
 from hifi.delivery.reader_run import new_run
 from hifi.kafka.consumer import AssignedPartition, Batch, Consumer, ConsumerOptions
 from hifi.kafka.foreign_records import UnreadRecord
+from hifi.kafka.partition_lease import PartitionLease
 from hifi.kafka.topic_identity import topic_identity
 from hifi.pipe.registry import PipeRegistry
 from hifi.pipe.revision import PipeRevision
@@ -44,6 +48,8 @@ BATCH_RECORDS: Final = 4000
 _FETCH_BYTES: Final = 4 * 1024 * 1024
 WRITING_BATCHES: Final = 2
 """Batches of a partition that are being written while the next one is made: reading and writing overlap."""
+_LOOK_S: Final = 15.0
+"""Time between two looks at the id of the topic, seconds."""
 _REGISTRY: Final = "schema registry"
 
 logger = log.get(__name__)
@@ -123,14 +129,19 @@ class KafkaTopicReader:
             self._handle,
             self._handle_poison,
         )
+        self._lease = PartitionLease(lambda: self._consumer.member, settings.session_timeout_s)
 
     async def run(self) -> None:
         """Read until the service stops."""
-        watch_task = asyncio.create_task(watch_offsets(self._consumer, self._source.topic, self._pace))
+        watch_tasks = [
+            asyncio.create_task(watch_offsets(self._consumer, self._source.topic, self._pace)),
+            asyncio.create_task(self._watch_topic_id()),
+        ]
         try:
             await self._consumer.run()
         finally:
-            watch_task.cancel()
+            for watch_task in watch_tasks:
+                watch_task.cancel()
 
     async def _handle(self, assigned: AssignedPartition, batch: Batch) -> None:
         """Write the records of a batch, and complete them when Kafka has acknowledged them."""
@@ -175,6 +186,7 @@ class KafkaTopicReader:
         await assigned.outputs_acknowledged()
         in_us = now_us()
         await self._keep_times(assigned, state, [record], in_us)
+        await asyncio.gather(*self._deleted.report(assigned.tp, assigned.deleted))
         pipe = self._registry.get(self._pipe)
         if pipe is None or pipe.pipe.source != self._source:
             raise _abandoned(assigned, "the pipe has another source now")
@@ -210,6 +222,7 @@ class KafkaTopicReader:
                     )
                 )
         if following_events:
+            self._require_lease(assigned)
             await self._topic_events.following_written()
         return bool(following_events)
 
@@ -321,7 +334,7 @@ class KafkaTopicReader:
         try:
             await self._wait_for_earlier_batches(state)
             await self._keep_times(assigned, state, batch, in_us)
-            self._deleted.report(assigned.tp, assigned.deleted)
+            acknowledgements: list[Awaitable[Any]] = [*self._deleted.report(assigned.tp, assigned.deleted)]
             pipe = self._registry.get(self._pipe)
             if pipe is None or pipe.pipe.source != self._source:
                 raise _abandoned(assigned, "the pipe has another source now")
@@ -331,8 +344,6 @@ class KafkaTopicReader:
                     event.backfill |= state.catch_up.is_backfill(record.offset, written_us, in_us)
             accepted_times_us = state.times.of((event.position for event in events), in_us)
             is_paced = is_catching_up and any(event.backfill for event in events)
-            remembered = self._topic_events.remember(events)
-            acknowledgements = [] if remembered is None else [remembered]
             event_indexes = [index for index, event in enumerate(events) if not event.skipped]
             for slice_indexes in self._pace.slices(event_indexes) if is_paced else loop_slices(event_indexes):
                 events_slice = [events[index] for index in slice_indexes]
@@ -349,6 +360,7 @@ class KafkaTopicReader:
                 acknowledgements.append(acknowledgement)
                 if is_paced:
                     await acknowledgement
+            acknowledgements += self._remember(assigned, events)
         except BaseException:
             state.reader_run = new_run()  # some records may have been written: the next ones have gone back
             raise
@@ -358,12 +370,41 @@ class KafkaTopicReader:
             batch_acknowledgement, batch[-1].offset, partial(self._complete, assigned, len(batch))
         )
 
+    def _remember(self, assigned: AssignedPartition, events: Sequence[SourceEvent]) -> list[Awaitable[None]]:
+        """Have the source write down what it has to know of events; empty: nothing.
+
+        Raises:
+            Fenced: another member may own the partition.
+        """
+        remembered = self._topic_events.remember(events)
+        if remembered is None:
+            return []
+        writing = asyncio.ensure_future(remembered)  # it begins in the next turn of the event loop
+        try:
+            self._require_lease(assigned)
+        except Fenced:
+            writing.cancel()
+            raise
+        return [writing]
+
+    def _require_lease(self, assigned: AssignedPartition) -> None:
+        """Check that no other member can own a partition: what a source writes down has no other fence.
+
+        Raises:
+            Fenced: one can, or it is not known.
+        """
+        if assigned.fenced or not self._lease.held():
+            raise _abandoned(assigned, "it may belong to another member")
+
     @staticmethod
     async def _wait_for_earlier_batches(state: _PartitionState) -> None:
         """Wait until fewer than `WRITING_BATCHES` are being written: a commit has room for few accepted times."""
         while len(state.writing) >= WRITING_BATCHES:
             await asyncio.wait([state.writing[0]])
-            state.writing.popleft().result()  # nothing is written after a batch that was not
+            state.writing.popleft().result()
+        for writing in state.writing:  # nothing is written after a batch that was not
+            if writing.done():
+                writing.result()
 
     def _complete(self, assigned: AssignedPartition, records: int, offset: int) -> None:
         """Kafka has acknowledged a batch."""
@@ -372,47 +413,116 @@ class KafkaTopicReader:
         self._pace.progress.advance(partition_name(assigned.tp), offset + 1, records, monotonic_s())
 
     async def _partition_state(self, assigned: AssignedPartition) -> _PartitionState:
+        """The state of a partition.
+
+        Raises:
+            Fenced: its position is one of an earlier topic of this name; the next assignment reads from the beginning.
+        """
         state = self._states.get(assigned)
         if state is None:
             # Asked for each assignment: the topic may have been created again, with positions that begin anew.
             topic_id = await self._topic_id(assigned)
             name = f"kafka/{self._cluster}/{assigned.topic}/{topic_id}/{assigned.partition}"
-            source_name = name.encode()
-            state = self._states[assigned] = _PartitionState(assigned, source_name, self._pace.after_s)
+            await self._refuse_earlier_topic(topic_id)
+            state = self._states[assigned] = _PartitionState(assigned, name.encode(), self._pace.after_s)
+            state.times.topic = topic_id
             assigned.metadata_at = state.times.text_from
         return state
 
-    async def _topic_id(self, assigned: AssignedPartition) -> str:
+    async def _refuse_earlier_topic(self, topic_id: str) -> None:
+        """Commit the beginning of the partitions whose position is one of an earlier topic of the same name.
+
+        Args:
+            topic_id: of the topic that is there; empty: not known.
+
+        Raises:
+            Fenced: there are such partitions; the next assignment reads them from the beginning.
+        """
+        earlier_partitions = [
+            assigned
+            for assigned in self._consumer.assigned.values()
+            if topic_id and self._times(assigned).topic not in ("", topic_id)
+        ]
+        if not earlier_partitions:
+            return
+        logger.warning("topic-created-again", pipe=self._pipe, topic=self._source.topic, id=topic_id)
+        times = AcceptedTimes()
+        times.topic = topic_id
+        for assigned in earlier_partitions:
+            await self._commit(assigned, times, lambda: 0)
+        reason = f"{self._source.topic} was created again: it is read from its beginning"
+        for assigned in earlier_partitions:
+            assigned.make_void(KafkaError(reason))
+        raise Fenced(reason)
+
+    def _times(self, assigned: AssignedPartition) -> AcceptedTimes:
+        state = self._states.get(assigned)
+        return AcceptedTimes(assigned.metadata) if state is None else state.times
+
+    async def _watch_topic_id(self) -> None:
+        """Look from time to time whether the topic was created again, until cancelled: a fetch does not tell it."""
         while True:
-            source = self._source
-            try:
-                identity = await topic_identity(source.bootstrap, source.topic, source.security, self._pipe)
-                return identity.topic
-            except (KafkaError, OSError) as error:
-                logger.warning("topic-id-unknown", pipe=self._pipe, error=repr(error))
+            await asyncio.sleep(_LOOK_S)
+            if self._consumer.assigned and (topic_id := await self._request_topic_id()):
+                with contextlib.suppress(Fenced):
+                    await self._refuse_earlier_topic(topic_id)
+
+    async def _topic_id(self, assigned: AssignedPartition) -> str:
+        while (topic_id := await self._request_topic_id()) is None:
             await _pause(assigned, "it was revoked before the id of its topic was known")
+        return topic_id
+
+    async def _request_topic_id(self) -> str | None:
+        """The id of the topic; empty: it has none, None: Kafka does not tell it at the moment."""
+        source = self._source
+        try:
+            identity = await topic_identity(source.bootstrap, source.topic, source.security, self._pipe)
+        except (KafkaError, OSError) as error:
+            logger.warning("topic-id-unknown", pipe=self._pipe, error=repr(error))
+            return None
+        return identity.topic
 
     async def _keep_times(
         self, assigned: AssignedPartition, state: _PartitionState, batch: Batch, accepted_us: int
     ) -> None:
         """Commit the accepted time of a batch with the position that is complete, unless the batch has one."""
         if state.first_offset is None:
-            state.first_offset = batch[0].offset
+            # Not behind deleted records, which the next reader has to report if this one does not come to it.
+            committed_offset = batch[0].offset if assigned.committed is None else assigned.committed
+            state.first_offset = min(batch[0].offset, committed_offset)
         if state.times.at(batch[-1].offset) is not None:
             return
         state.times.extend(batch[-1].offset + 1, accepted_us)
+        first_offset, offsets = state.first_offset, assigned.offsets
+        assigned.committed = await self._commit(
+            assigned,
+            state.times,
+            lambda: first_offset if offsets.committable is None else offsets.committable,
+        )
+
+    async def _commit(
+        self, assigned: AssignedPartition, times: AcceptedTimes, offset: Callable[[], int]
+    ) -> int:
+        """Commit an offset with the accepted times of what follows it; returns it.
+
+        Args:
+            assigned: the partition.
+            times: accepted times, with the id of the topic.
+            offset: returns the offset; called for each attempt.
+
+        Raises:
+            Fenced: the partition was revoked before.
+        """
         while True:
-            committable_offset = assigned.offsets.committable
-            commit_offset = state.first_offset if committable_offset is None else committable_offset
+            commit_offset = offset()
             try:
                 await self._consumer.member.commit(
-                    {assigned.tp: OffsetAndMetadata(commit_offset, state.times.text_from(commit_offset))}
+                    {assigned.tp: OffsetAndMetadata(commit_offset, times.text_from(commit_offset))}
                 )
             except KafkaError as error:  # refused, such as during a rebalance, or Kafka does not answer
                 logger.warning("accepted-time-not-committed", pipe=self._pipe, error=repr(error))
             else:
-                assigned.committed = commit_offset
-                return
+                return commit_offset
             await _pause(assigned, "it was revoked before the accepted time was committed")
 
     async def _refuse_truncated(self, assigned: AssignedPartition) -> None:

@@ -16,7 +16,9 @@ _LOG_BYTES: Final = 64
 """A tier, `@` and the generation of its topic have fewer."""
 
 
-def replay_key(seq: bytes, raw: int, replay: bytes | None, service: bytes | None) -> tuple[bytes, str | None]:
+def replay_key(
+    seq: bytes, raw: int, replay: bytes | None, service: bytes | None, destination: bytes
+) -> tuple[bytes, str | None]:
     """Key and log of a record of `enriched` that may be a replay.
 
     Args:
@@ -24,10 +26,12 @@ def replay_key(seq: bytes, raw: int, replay: bytes | None, service: bytes | None
         raw: its offset in `raw`; -1: unknown.
         replay: how often it was replayed; None: it is no replay.
         service: that refused it before its last replay; None: it is no replay.
+        destination: the first one that wants it; empty: none does.
     """
-    key = seq if replay is None or replay == b"0" else b"%b~%b" % (seq, replay)
     # A replay that re-entered at enrich has its old offset in `raw`: only its key identifies copies.
-    return key, RAW_LOG if raw >= 0 and (replay is None or service == b"normalize") else None
+    return _event_key(seq, replay or b"0", destination), RAW_LOG if raw >= 0 and (
+        replay is None or service == b"normalize"
+    ) else None
 
 
 def retry_log(record_fields: Mapping[str, bytes]) -> tuple[str | None, int]:
@@ -49,9 +53,16 @@ def work_key(source: str, record_fields: Mapping[str, bytes]) -> bytes:
         source: `enriched` or `retry-out`.
         record_fields: of the record, or of the receipt for it (`hifi.record.fields`), among them the identity.
     """
-    replay = record_fields.get(REPLAY, b"0")
+    seq, replay = record_fields[SEQ], record_fields.get(REPLAY, b"0")
+    destination = record_fields.get(DESTINATION, b"")
     if source == "enriched":
-        return record_fields[SEQ] if replay == b"0" else b"%b~%b" % (record_fields[SEQ], replay)
-    return b"~".join(
-        (record_fields[SEQ], replay, record_fields.get(DESTINATION, b""), record_fields.get(PASS, b"0"))
-    )
+        return _event_key(seq, replay, destination)
+    return b"~".join((seq, replay, destination, record_fields.get(PASS, b"0")))
+
+
+def _event_key(seq: bytes, replay: bytes, destination: bytes) -> bytes:
+    """The key of an event on `enriched`.
+
+    Two letters of an event, of different destinations, are replayed as two records with the same number of the replay.
+    """
+    return seq if replay == b"0" else b"~".join((seq, replay, destination))

@@ -15,6 +15,7 @@ from enum import Enum
 from typing import Final
 
 from hifi_egest.dedup.commit_metadata import CommitMetadata
+from hifi_egest.dedup.copy_key import RAW_LOG
 from hifi_egest.dedup.outcome_index import OutcomeIndex
 
 WINDOW: Final = 4096
@@ -86,6 +87,8 @@ class Deduplicator:
             if log_offset <= self._highest_offsets.get(log, -1):
                 # A copy has the accepted time of its first copy, which `newest` already includes.
                 copy = CopyCheck.COPY if accepted_us <= self._newest_us else CopyCheck.RESET
+                if copy is CopyCheck.RESET and log == RAW_LOG:
+                    self._committed.log_identity = ""  # from now on offsets are of another one
             if copy is not CopyCheck.COPY:
                 self._highest_offsets[log] = log_offset
                 self._newest_us = max(self._newest_us, accepted_us)

@@ -63,6 +63,8 @@ class _ReadRequest:
     floors: Mapping[str, int] | None
     outcomes: RecordedOutcomes
     answer: asyncio.Future[RecordedOutcomes]
+    end: int = 0
+    """End of the source partition at the takeover: an outcome from there on is of a topic that had its name before."""
 
 
 class OutcomeReader:
@@ -71,6 +73,7 @@ class OutcomeReader:
     def __init__(self, bootstrap: str, client_id: str, topics: Topics) -> None:
         self._bootstrap, self._client_id = bootstrap, client_id
         self._receipts = topics.receipts
+        self._source_topics = {b"enriched": topics.enriched, b"retry-out": topics.retry_out}
         self._outcome_of: dict[str, bytes] = {topics.retry_in(tier): RetryLater.name for tier in topics.tiers}
         self._outcome_of[topics.dead_letter] = DeadLettered.name
         self._outcome_of[topics.parked] = Parked.name
@@ -146,9 +149,12 @@ class OutcomeReader:
         topic_partitions = [
             TopicPartition(topic, partition) for topic in self._topics for partition in partitions
         ]
-        end_offsets = await self._consumer.end_offsets(topic_partitions)
-        for request in requests:
-            request.outcomes = RecordedOutcomes()
+        sources = [
+            TopicPartition(self._source_topics[request.source], request.partition) for request in requests
+        ]
+        end_offsets = await self._consumer.end_offsets([*topic_partitions, *sources])
+        for request, source in zip(requests, sources, strict=True):
+            request.outcomes, request.end = RecordedOutcomes(), end_offsets[source]
         await self._read_records(requests, end_offsets)
         for partition in partitions:
             self._floors[partition] = {
@@ -235,7 +241,7 @@ class OutcomeReader:
             if offset < request.committed:
                 if record.topic == self._receipts:
                     outcomes.keys.append(work_key(source.decode(), record_fields))
-            elif record.timestamp < request.since_ms - SKEW_MS:
+            elif offset >= request.end or record.timestamp < request.since_ms - SKEW_MS:
                 continue  # of a record that had this offset before the topic was made again
             elif record.topic == self._receipts:
                 outcomes.index.add(offset, destination)

@@ -5,13 +5,20 @@ from collections.abc import Mapping
 from aiokafka import ConsumerRecord
 
 from hifi.kafka.consumer import AssignedPartition
+from hifi.runtime import log
 from hifi_egest.dedup.commit_metadata import CommitMetadata
 from hifi_egest.dedup.deduplicator import Deduplicator
 from hifi_egest.dedup.outcome_reader import OutcomeReader, RecordedOutcomes
 
+logger = log.get(__name__)
+
 
 async def take_over(
-    reader: OutcomeReader, source: str, assigned: AssignedPartition, first_record: ConsumerRecord
+    reader: OutcomeReader,
+    source: str,
+    assigned: AssignedPartition,
+    first_record: ConsumerRecord,
+    log_identity: str,
 ) -> tuple[Deduplicator, RecordedOutcomes]:
     """Continue where the last owner of a partition stopped.
 
@@ -20,6 +27,7 @@ async def take_over(
         source: `enriched` or `retry-out`.
         assigned: the partition; its commits carry the metadata of the deduplicator from now on.
         first_record: the first record read.
+        log_identity: identity of the stream's log (`StreamLog`); empty: not known.
 
     Returns:
         The deduplicator, and the outcomes that are already written for records that are read again.
@@ -36,7 +44,12 @@ async def take_over(
     if not assigned.active:
         assigned.abandon()
         assigned.ensure_active()
-    deduplicator = Deduplicator(metadata or CommitMetadata(), outcomes.index)
+    metadata = metadata or CommitMetadata()
+    if metadata.continue_with(log_identity):
+        logger.error(
+            "raw-offsets-reset", topic=assigned.topic, partition=assigned.partition, offset=committed
+        )
+    deduplicator = Deduplicator(metadata, outcomes.index)
     for key in outcomes.keys:
         deduplicator.remember(key)
     assigned.metadata_at = deduplicator.metadata_at

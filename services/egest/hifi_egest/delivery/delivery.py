@@ -9,8 +9,8 @@ from aiokafka import ConsumerRecord
 
 from hifi.delivery.attempt import Attempt
 from hifi.kafka.consumer import AssignedPartition
+from hifi.kafka.partition_lease import PartitionLease
 from hifi.record.headers import Headers
-from hifi_egest.delivery.lease import PartitionLease
 from hifi_egest.delivery.memory_bounds import InFlightBudget, LaneRoom
 from hifi_egest.policy.breaker import Permit
 

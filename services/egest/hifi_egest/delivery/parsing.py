@@ -93,13 +93,14 @@ def _parse_enriched(partition: SourcePartition, record: ConsumerRecord, fetched_
         raise NotAnEvent(f"the field {TO} is missing")
     seq, raw_text, destinations_text = identity_texts[SEQ_AT], hop_texts[RAW_AT], hop_texts[TO_AT]
     log_offset = int(raw_text) if raw_text else -1
+    destination_names = destinations_text.split(b",")
     copied_headers = [header for header in headers if header[0] in _COPIED]
     if len(copied_headers) > 1 or (copied_headers and copied_headers[0][0] != TIME):
         headers_by_name = dict(headers)
-        key, log = replay_key(seq, log_offset, headers_by_name.get(REPLAY), headers_by_name.get(SERVICE))
+        replay, service = headers_by_name.get(REPLAY), headers_by_name.get(SERVICE)
+        key, log = replay_key(seq, log_offset, replay, service, destination_names[0])
     else:
         key, log = seq, RAW_LOG if log_offset >= 0 else None
-    destination_names = destinations_text.split(b",")
     return EventRecord(
         record,
         partition,

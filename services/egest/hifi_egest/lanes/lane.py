@@ -328,18 +328,19 @@ class Lane:
 
     async def _send(self, request: OutboundRequest) -> None:
         """Send one request and apply its result."""
-        sender = self.sender
-        if self._revision_senders:
-            sender, same_count = self._choose_sender(request)
-            if same_count < len(request.deliveries):
-                self._failures.split(request, same_count)
+        while True:
+            sender = self.sender  # the destination may have been declared anew during the last turn
+            if self._revision_senders:
+                sender, same_count = self._choose_sender(request)
+                if same_count < len(request.deliveries):
+                    self._failures.split(request, same_count)
+                    return
+            if not sender.ready:
+                self._failures.hand_over_unusable(request, sender.missing)
                 return
-        if not sender.ready:
-            self._failures.hand_over_unusable(request, sender.missing)
-            return
-        sent = await sender.send(request)
-        while isinstance(sent, Unsendable) and self._failures.dead_letter_unsendable(request, sent):
             sent = await sender.send(request)
+            if not isinstance(sent, Unsendable) or not self._failures.dead_letter_unsendable(request, sent):
+                break
         if isinstance(sent, SplitBatch):
             self._failures.split(request)
         elif not isinstance(sent, SentRequest):

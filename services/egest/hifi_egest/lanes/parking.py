@@ -48,7 +48,7 @@ class LaneParking:
 
     def refresh(self) -> None:
         """Apply the state of the destination. Called periodically."""
-        change = self._states.get(self._name)
+        change = self._change = self._states.get(self._name)
         if self.parked and change.state is not DestinationState.PARKED:
             self._failing_since_s = None
         self.parked = change.state is DestinationState.PARKED
@@ -87,10 +87,10 @@ class LaneParking:
             self._request_state(DestinationState.ACTIVE, "a delivery succeeded")
 
     def _request_state(self, state: DestinationState, reason: str) -> None:
-        """Publish a state, and again after a second until it was read back."""
+        """Publish a state in place of the one that is applied, and again after a second until it was read back."""
         now_s = monotonic_s()
         if now_s - self._requested_s < 1.0:
             return
         self._requested_s = now_s
         logger.warning("destination-state", state=state, reason=reason, **self._name._asdict())
-        self._publish(self._name, StateChange(state, EGEST, reason, now_us()))
+        self._publish(self._name, self._change, StateChange(state, EGEST, reason, now_us()))

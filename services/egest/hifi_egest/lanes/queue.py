@@ -3,9 +3,9 @@
 from collections import deque
 from typing import Final
 
+from hifi.kafka.partition_lease import PartitionLease
 from hifi.pipe.model import BatchPolicy
 from hifi_egest.delivery.delivery import Delivery, DeliveryState, OutboundRequest, SourcePartition
-from hifi_egest.delivery.lease import PartitionLease
 
 RETRIED_EVERY: Final = 4
 """While both kinds wait, one of this many deliveries is a retried one, so that neither kind starves."""

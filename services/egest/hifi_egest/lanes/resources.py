@@ -3,13 +3,15 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from hifi.delivery.destination_follower import DestinationFollower
 from hifi.delivery.destination_state import DestinationName, DestinationStates, StateChange
+from hifi.kafka.partition_lease import PartitionLease
 from hifi.kafka.stream_log import StreamLog
 from hifi.kafka.topics import Tier
 from hifi.pipe.registry import PipeRegistry
 from hifi.runtime.health import Health
-from hifi_egest.delivery.lease import PartitionLease
 from hifi_egest.delivery.memory_bounds import InFlightBudget
+from hifi_egest.lanes.state_publication import StatePublication
 from hifi_egest.outcomes.recorder import OutcomeRecorder
 from hifi_egest.settings import EgestSettings
 
@@ -25,7 +27,8 @@ class LaneResources:
     budget: InFlightBudget
     health: Health
     states: DestinationStates
-    publish_state: Callable[[DestinationName, StateChange], None]
+    publish_state: Callable[[DestinationName, StateChange, StateChange], None]
+    """Gets a destination, the change of its state that is known, and the one to publish in its place."""
     coloured: Callable[[], bool]
     """Whether the stream is one of two colours."""
     log: Callable[[], str]
@@ -37,7 +40,7 @@ class LaneResources:
         settings: EgestSettings,
         registry: PipeRegistry,
         stream_log: StreamLog,
-        states: DestinationStates,
+        destinations: DestinationFollower,
         recorder: OutcomeRecorder,
         lease: PartitionLease,
         budget: InFlightBudget,
@@ -51,8 +54,8 @@ class LaneResources:
             lease,
             budget,
             health,
-            states,
-            recorder.record_state,
+            destinations.states,
+            StatePublication(destinations, recorder.record_state).publish,
             lambda: registry.coloured,
             stream_log.identity,
         )

@@ -2,7 +2,8 @@
 
 The order is fixed, and each step waits for the acknowledgement of the one before: the record for the retrier or the
 dead letters, then the receipt, then the offset. If the process fails in between, no event is lost; at worst a record is
-written twice. The records of one turn of the event loop go to Kafka together.
+written twice. The records of one turn of the event loop go to Kafka together. What Kafka has not got yet when the lease
+ends is taken back.
 """
 
 import asyncio
@@ -16,7 +17,8 @@ from hifi.delivery.attempt import Attempt
 from hifi.delivery.dead_letters.record import dead_letter
 from hifi.delivery.destination_state import DestinationName, StateChange, state_record
 from hifi.kafka.consumer import AssignedPartition
-from hifi.kafka.producer import Producer, is_sendable
+from hifi.kafka.partition_lease import PartitionLease
+from hifi.kafka.producer import Producer, Sending, is_sendable
 from hifi.kafka.topics import Topics
 from hifi.record.fields import with_fields
 from hifi.record.headers import DESTINATION
@@ -25,18 +27,19 @@ from hifi.runtime import log, metrics
 from hifi.runtime.clock import now_us
 from hifi.runtime.errors import Overloaded, Rejected
 from hifi_egest.delivery.delivery import NO_ATTEMPT, Delivery, SourcePartition, complete_all, decide_all
-from hifi_egest.delivery.lease import PartitionLease
 from hifi_egest.outcomes import records
 from hifi_egest.outcomes.records import SERVICE
 from hifi_egest.policy.outcome import DeadLettered, Filtered, HandedOver, Outcome, Parked, RetryLater
 
 _LEASE_CHECK_S: Final = 0.05
-"""Time between two checks of the lease while it is not held, seconds."""
+"""Time between two checks of the lease while it is not held or something was sent that needs it, seconds."""
 _CHUNK: Final = 200
 _TRIES: Final = 5
 
-Entry: TypeAlias = tuple[Sequence[Record], Callable[[], None]]
-_TopicPartition: TypeAlias = tuple[str, int]
+Entry: TypeAlias = tuple[Sequence[Record], Callable[[], None], Callable[[], None] | None]
+"""Records, and what to call: when they are acknowledged, or when they are withdrawn."""
+_Target: TypeAlias = tuple[str, int, AssignedPartition | None]
+"""Topic, partition, and the partition that has to be this instance's while they are sent; None: there is none."""
 _ByPartition: TypeAlias = Iterable[tuple[SourcePartition, Sequence[Delivery]]]
 
 logger = log.get(__name__)
@@ -152,7 +155,9 @@ class OutcomeRecorder:
         elif self._lease.held():
             topic = self._topic_of(hand_over.outcome)
             acknowledged = partial(self._write_receipt, hand_over)
-            self._outbox.send(topic, partition.number, [hand_over.record], acknowledged)
+            withdrawn = partial(self._write_before_receipt, hand_over)
+            owner = partition.assigned
+            self._outbox.send(topic, partition.number, [hand_over.record], acknowledged, owner, withdrawn)
         else:
             self._wait_for_lease(hand_over)
 
@@ -192,65 +197,94 @@ class OutcomeRecorder:
 class Outbox:
     """Sends records, and calls back when Kafka has acknowledged them."""
 
-    def __init__(self, producer: Producer) -> None:
-        """Start with nothing to write, with the producer of the service."""
+    def __init__(self, producer: Producer, lease: PartitionLease) -> None:
+        """Start with nothing to write.
+
+        Args:
+            producer: of the service.
+            lease: needed to send records that have an owner.
+        """
         self._producer = producer
+        self._lease = lease
         self._loop = asyncio.get_running_loop()
         self.failed: asyncio.Future[None] = self._loop.create_future()
         """Has the error if Kafka answers and records still cannot be written; egest must stop then."""
-        self._pending: dict[_TopicPartition, list[Entry]] = {}
+        self._pending: dict[_Target, list[Entry]] = {}
+        self._owned: dict[Sending, tuple[AssignedPartition, list[Entry]]] = {}
+        """What was sent with an owner and is not acknowledged yet."""
+        self._owner_check: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     def send(
-        self, topic: str, partition: int, records: Sequence[Record], acknowledged: Callable[[], None]
+        self,
+        topic: str,
+        partition: int,
+        records: Sequence[Record],
+        acknowledged: Callable[[], None],
+        owner: AssignedPartition | None = None,
+        withdrawn: Callable[[], None] | None = None,
     ) -> None:
-        """Send records, at least one; `acknowledged` is called once, when Kafka has acknowledged all of them."""
+        """Send records, at least one; `acknowledged` is called once, when Kafka has acknowledged all of them.
+
+        Args:
+            topic: name.
+            partition: number.
+            records: to send.
+            acknowledged: see above.
+            owner: they may be sent only while this partition is this instance's; None: always.
+            withdrawn: called in place of `acknowledged` once that is not certain any more: Kafka will not get them, or
+                it has got them and the partition is another instance's.
+        """
         if not self._pending:
             self._loop.call_soon(self._flush)
-        topic_partition = topic, partition
-        entries = self._pending.get(topic_partition)
+        target = topic, partition, owner
+        entries = self._pending.get(target)
         if entries is None:
-            entries = self._pending[topic_partition] = []
-        entries.append((records, acknowledged))
+            entries = self._pending[target] = []
+        entries.append((records, acknowledged, withdrawn))
 
     def _flush(self) -> None:
         pending, self._pending = self._pending, {}
-        for topic_partition, entries in pending.items():
+        for target, entries in pending.items():
             try:
-                records = [record for entry_records, _ in entries for record in entry_records]
-                sending = self._producer.send(*topic_partition, records)
+                topic, partition, owner = target
+                records = [record for entry_records, _, _ in entries for record in entry_records]
+                sending = self._producer.send(topic, partition, records)
             except (Overloaded, Rejected):
-                self._send_with_retries(topic_partition, entries)
+                self._send_with_retries(target, entries)
             except Exception as error:  # noqa: BLE001 - this is a callback of the loop: no caller handles the error
                 self._fail(error)
             else:
-                sending.acknowledged.add_done_callback(partial(self._call_back, topic_partition, entries))
+                sending.acknowledged.add_done_callback(partial(self._call_back, target, entries))
+                if owner is not None:
+                    self._watch(owner, entries, sending)
 
     def _call_back(
-        self, topic_partition: _TopicPartition, entries: list[Entry], acknowledgement: asyncio.Future[None]
+        self, target: _Target, entries: list[Entry], acknowledgement: asyncio.Future[None]
     ) -> None:
         if acknowledgement.cancelled():
             return
         if acknowledgement.exception() is not None:
-            self._send_with_retries(topic_partition, entries)
+            self._send_with_retries(target, entries)
             return
-        _acknowledge(topic_partition, entries)
+        topic, partition, _ = target
+        _call_each(topic, partition, (acknowledged for _, acknowledged, _ in entries))
 
-    def _send_with_retries(self, topic_partition: _TopicPartition, entries: list[Entry]) -> None:
+    def _send_with_retries(self, target: _Target, entries: list[Entry]) -> None:
         """Send in the background, with waits for buffer space and repeated tries."""
-        task = self._loop.create_task(self._send_chunks(topic_partition, entries))
+        task = self._loop.create_task(self._send_chunks(target, entries))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _send_chunks(self, topic_partition: _TopicPartition, entries: list[Entry]) -> None:
+    async def _send_chunks(self, target: _Target, entries: list[Entry]) -> None:
         for chunk in _chunks(entries):
-            if not await self._send_chunk(topic_partition, chunk):
+            if not await self._send_chunk(target, chunk):
                 return
 
-    async def _send_chunk(self, topic_partition: _TopicPartition, chunk: list[Entry]) -> bool:
+    async def _send_chunk(self, target: _Target, chunk: list[Entry]) -> bool:
         """Send the records of entries; returns whether more may be sent."""
-        topic, partition = topic_partition
-        all_records = [record for entry_records, _ in chunk for record in entry_records]
+        topic, partition, owner = target
+        all_records = [record for entry_records, _, _ in chunk for record in entry_records]
         records = [record for record in all_records if is_sendable(record)]
         if len(records) < len(all_records):
             # Receipts of records with keys or headers that hifi does not write: the others must be written.
@@ -258,7 +292,13 @@ class Outbox:
             logger.error("records-refused", topic=topic, partition=partition, records=refused_count)
         for attempt in range(1, _TRIES + 1):
             try:
-                await self._producer.send_and_wait(topic, partition, records)
+                sending = await self._producer.send_when_room(topic, partition, records)
+                if owner is not None:
+                    self._watch(owner, chunk, sending)
+                await asyncio.wait({sending.acknowledged})
+                if sending.acknowledged.cancelled():
+                    return True
+                sending.acknowledged.result()
             except Overloaded:
                 return False  # the producer has stopped: the next owner repeats it
             except Exception as error:
@@ -269,21 +309,50 @@ class Outbox:
                 await asyncio.sleep(0.2 * attempt)
             else:
                 break
-        _acknowledge(topic_partition, chunk)
+        _call_each(topic, partition, (acknowledged for _, acknowledged, _ in chunk))
         return True
+
+    def _watch(self, owner: AssignedPartition, entries: list[Entry], sending: Sending) -> None:
+        """Withdraw what was sent once its owner is not certain any more."""
+        self._owned[sending] = owner, entries
+        sending.acknowledged.add_done_callback(lambda _: self._owned.pop(sending, None))
+        if self._owner_check is None:
+            self._owner_check = self._loop.call_later(_LEASE_CHECK_S, self._check_owners)
+        self._withdraw_lost(sending, has_lease=self._lease.held())
+
+    def _check_owners(self) -> None:
+        self._owner_check = None
+        has_lease = self._lease.held()
+        for sending in list(self._owned):
+            self._withdraw_lost(sending, has_lease=has_lease)
+        if self._owned:
+            self._owner_check = self._loop.call_later(_LEASE_CHECK_S, self._check_owners)
+
+    def _withdraw_lost(self, sending: Sending, *, has_lease: bool) -> None:
+        owner, entries = self._owned[sending]
+        if sending.acknowledged.done():
+            return
+        if owner.fenced or not (has_lease or sending.handed_over):
+            del self._owned[sending]
+            sending.abandon()
+            _call_each(
+                owner.topic,
+                owner.partition,
+                (withdrawn for _, _, withdrawn in entries if withdrawn is not None),
+            )
 
     def _fail(self, error: Exception) -> None:
         if not self.failed.done():
             self.failed.set_exception(error)
 
 
-def _acknowledge(topic_partition: _TopicPartition, entries: Iterable[Entry]) -> None:
-    """Call back for each entry, also behind one whose call fails."""
-    for _, acknowledged in entries:
+def _call_each(topic: str, partition: int, calls: Iterable[Callable[[], None]]) -> None:
+    """Call what entries of a partition wait for, also behind a call that fails."""
+    for call in calls:
         try:
-            acknowledged()
+            call()
         except Exception:
-            logger.exception("acknowledgement-failed", topic=topic_partition[0], partition=topic_partition[1])
+            logger.exception("acknowledgement-failed", topic=topic, partition=partition)
 
 
 def _chunks(entries: Sequence[Entry]) -> Iterator[list[Entry]]:

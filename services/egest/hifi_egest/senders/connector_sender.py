@@ -19,7 +19,15 @@ from hifi.pipe.named_secrets import secrets
 from hifi.pipe.strict_model import StrictModel
 from hifi.runtime import log, metrics
 from hifi.runtime.clock import MICROSECONDS, monotonic_s, now_us
-from hifi.runtime.errors import HifiError, Misconfigured, Missing, Rejected, RejectedEvents, Unacknowledged
+from hifi.runtime.errors import (
+    HifiError,
+    Misconfigured,
+    Missing,
+    Rejected,
+    RejectedEvents,
+    Retryable,
+    Unacknowledged,
+)
 from hifi_egest.delivery.delivery import OutboundRequest
 from hifi_egest.policy.outcome import NO_LOG
 from hifi_egest.senders.outbound_events import outbound_events
@@ -42,15 +50,18 @@ logger = log.get(__name__)
 
 
 class _OpenWriter:
-    """A writer that is closed after its last write."""
+    """A writer that is closed after its last write, and takes no other one from then on."""
 
     def __init__(self, writer: DestinationWriter) -> None:
         self._writer = writer
         self._writes = 0
+        self._closing = False
         self._idle = asyncio.Event()
         self._idle.set()
 
     async def write(self, events: Sequence[OutboundEvent], timeout_s: float) -> None:
+        if self._closing:
+            raise Retryable("the destination was declared anew or deleted")
         self._writes += 1
         self._idle.clear()
         try:
@@ -62,6 +73,7 @@ class _OpenWriter:
                 self._idle.set()
 
     async def close(self) -> None:
+        self._closing = True
         await self._idle.wait()
         await self._writer.close()
 

@@ -90,7 +90,7 @@ class LookupTables:
         """Set when `problems` changed."""
 
     def on_change(self, listener: Callable[[], None]) -> None:
-        """Call the listener, in the event loop, after a refresh that changed a table."""
+        """Call the listener, in the event loop, after a refresh that changed a table, or failed after its expiry."""
         self._listeners.append(listener)
 
     async def load(self, pipes: Iterable[PipeRevision]) -> dict[str, str]:
@@ -220,6 +220,11 @@ class LookupTables:
             tables[key] = table
             return table
 
+        def note_refresh(reason: str | None) -> None:
+            self._set_problem(cache.name, reason or _emptiness(tables[key]))
+            if reason is not None and _has_expired(cache):
+                self._notify()
+
         tables: dict[str, LookupTable] = {}
         cache = Cache(
             f"lookup {name}",
@@ -227,7 +232,7 @@ class LookupTables:
             refresh_s=lookup.refresh,
             expire_s=lookup.expire,
             changed=lambda _: self._notify(),
-            refreshed=lambda reason: self._set_problem(cache.name, reason or _emptiness(tables[key])),
+            refreshed=note_refresh,
         )
         try:
             await cache.start()
@@ -326,11 +331,17 @@ class LookupTables:
             key = table_id(lookup, revision.pipe.pipe)
             if key in self._failure_reasons:
                 return self._failure_reasons[key]
-            try:
-                self._caches[key].get()
-            except HifiError:
+            if _has_expired(self._caches[key]):
                 return f"the lookup {name} has expired"
         return None
+
+
+def _has_expired(cache: Cache[LookupTable]) -> bool:
+    try:
+        cache.get()
+    except HifiError:
+        return True
+    return False
 
 
 def _emptiness(table: LookupTable) -> str | None:

@@ -22,7 +22,7 @@ from hifi.spark.generator import (
 from hifi.spark.lookup_key import table_ids
 from hifi.spark.restrictions import violations
 from hifi.spark.row_query import Steps
-from hifi.spark.spark_session import raise_if_exited, root_cause
+from hifi.spark.spark_session import raise_if_stopped, root_cause
 from hifi_enrich.plan.pandas_udf import UdfCall
 from hifi_enrich.plan.query_plan import LookupBroadcasts, QueryPlan
 from hifi_enrich.plan.udf_limits import DEFAULT_LIMITS, UdfLimits
@@ -192,6 +192,8 @@ class PipeCompiler:
 
     def _compile_pipe(self, revision: PipeRevision, tables: AbstractSet[str], reason: str | None) -> None:
         key = revision.key
+        if reason is None and not tables >= table_ids(revision.pipe):
+            reason = "the table of a lookup has not been loaded"  # its rows would be null
         try:
             if reason is not None:
                 raise SqlProblem(reason)
@@ -199,7 +201,7 @@ class PipeCompiler:
         except SqlProblem as problem:
             self._refuse(revision, tables, str(problem))
         except Exception as error:  # any other error that a pipe causes concerns this pipe only
-            raise_if_exited(self._catalyst.spark)
+            raise_if_stopped(self._catalyst.spark)
             logger.exception("pipe-not-compiled", pipe=key, offset=revision.offset)
             self._refuse(
                 revision, tables, f"it cannot be compiled: {type(error).__name__}: {root_cause(error)[:500]}"

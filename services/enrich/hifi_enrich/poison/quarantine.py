@@ -1,9 +1,9 @@
 """Writes the records around a poison record, and makes the poison record a dead letter `poisoned`."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
@@ -13,8 +13,7 @@ from hifi.kafka.clients import assigned_consumer
 from hifi.kafka.group_offsets import GroupOffsets, StartOffsets
 from hifi.kafka.producer import Producer
 from hifi.kafka.topics import Topics
-from hifi.record.fields import fields
-from hifi.record.headers import PIPE
+from hifi.record.headers import Headers
 from hifi.runtime import log
 from hifi.runtime.clock import now_us
 from hifi.runtime.errors import Rejected, Retryable
@@ -23,13 +22,13 @@ from hifi.spark.spark_session import SparkExited
 from hifi_enrich.plan.dataframe import NEWER_REVISION, newer_offset
 from hifi_enrich.poison.offset_notes import trial_note, unfinished_trial, was_tried_twice
 from hifi_enrich.poison.search import OffsetRange, write_around_poison
+from hifi_enrich.query.written_records import skip_written
 from hifi_enrich.settings import EnrichSettings
-
-WriteRange = Callable[[PartitionOffsets, PartitionOffsets, float], Awaitable[None]]
-"""Enriches and writes the records between start and end offsets within a time limit, or raises Spark's error."""
 
 _TRIAL_S: Final = 10.0
 _TRIAL_EVENT_S: Final = 0.01
+_TRIALS_OF_ONE: Final = 2
+"""Trials of a single record before it is blamed. What kept Spark from the first one may be over at the second."""
 
 _KAFKA_ERRORS: Final = ("org.apache.kafka.common.errors.", "org.apache.kafka.common.KafkaException")
 
@@ -44,6 +43,16 @@ def is_kafka_failure(error: str) -> bool:
 def trial_limit_s(records: int, stall_s: float) -> float:
     """The time in which a range of records has to be enriched, seconds; a slower range is halved."""
     return min(stall_s, _TRIAL_S + _TRIAL_EVENT_S * records)
+
+
+class TrialEngine(Protocol):
+    """The jobs of the engine that a search needs."""
+
+    async def write_range(self, start: PartitionOffsets, end: PartitionOffsets, limit_s: float) -> None:
+        """As `SparkEngine.write_range`."""
+
+    async def check_spark(self, limit_s: float) -> None:
+        """As `SparkEngine.check_spark`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +73,9 @@ class PoisonQuarantine:
         settings: EnrichSettings,
         topics: Topics,
         offsets: GroupOffsets,
-        write_range: WriteRange,
-        on_poisoned: Callable[[str], None],
+        engine: TrialEngine,
+        on_poisoned: Callable[[Headers], None],
+        leading: Callable[[], bool],
     ) -> None:
         """Search nothing yet.
 
@@ -73,26 +83,35 @@ class PoisonQuarantine:
             settings: of enrich.
             topics: of the stream.
             offsets: connected.
-            write_range: of the engine.
-            on_poisoned: called with the pipe of each poison record, before its offset is committed.
+            engine: that runs the newest plan.
+            on_poisoned: called with the headers of each poison record, before its offset is committed.
+            leading: whether this instance leads and the service is not to stop.
         """
         self._on_poisoned = on_poisoned
+        self._leading = leading
         self._settings = settings
         self._topics = topics
         self._offsets = offsets
-        self._write_range = write_range
+        self._engine = engine
         self._tried_alone: tuple[int, int] | None = None
         """Partition and offset of a record whose trial was interrupted once."""
 
-    async def run(self, start: StartOffsets) -> int:
+    async def run(self, start: StartOffsets, *, is_retry: bool = False) -> int:
         """Write the records that the next batch would have read, except for poison records.
+
+        Args:
+            start: the first records without output, and the notes beside the committed offsets.
+            is_retry: whether an earlier search of this process was interrupted. The notes of trials are its own then:
+                none of them ended a process.
 
         Returns:
             Number of records that were quarantined.
 
         Raises:
-            Retryable: Kafka failed, or an event needs a later revision of its pipe than the plan has. The offsets of
-                records written until then are committed.
+            Retryable: Kafka failed, or Spark fails on any record, or this instance does not lead any more, or an event
+                needs a later revision of its pipe than the plan has. The offsets of records written until then are
+                committed.
+            SparkExited: Spark's JVM has exited, or Spark has stopped in it, or a task does not end.
         """
         end_offsets = await self._offsets.end()
         quarantined_records = 0
@@ -105,25 +124,43 @@ class PoisonQuarantine:
                 if note:  # else each search would be followed by another one
                     await self._offsets.commit({partition: first_offset})
                 continue
-            failed_end = unfinished_trial(note)
+            failed_end = None if is_retry else unfinished_trial(note)
             # The trial of one record may have been interrupted by Kafka, or by the end of the process: once more.
             again = failed_end == first_offset + 1 and not was_tried_twice(note)
             self._tried_alone = (partition, first_offset) if again else None
             full_range = OffsetRange(partition, first_offset, end_offset)
             quarantined_records += await write_around_poison(
-                full_range, self._try_range, self._quarantine, failed_end, again=again
+                full_range, self._try_range, self._blame, failed_end, again=again
             )
         logger.warning("poison-search-finished", quarantined=quarantined_records)
         return quarantined_records
 
     async def _try_range(self, offset_range: OffsetRange) -> bool:
+        """Whether the records of a range have been written."""
+        is_single = offset_range.end - offset_range.first == 1
+        for trial in range(1, _TRIALS_OF_ONE + 1 if is_single else 2):
+            if await self._write(offset_range):
+                return True
+            if not is_single or trial < _TRIALS_OF_ONE:
+                await self._require_spark()
+        return is_single and await self._pass_written(offset_range)
+
+    async def _blame(self, offset_range: OffsetRange) -> None:
+        """Quarantine a single record, unless Spark fails on any other one, too."""
+        self._require_leadership()
+        await self._require_spark()
+        self._require_leadership()
+        await self._quarantine(offset_range)
+
+    async def _write(self, offset_range: OffsetRange) -> bool:
+        self._require_leadership()
         await self._offsets.commit(
             {offset_range.partition: offset_range.first},
             {offset_range.partition: self._trial_note(offset_range)},
         )
         limit_s = trial_limit_s(offset_range.end - offset_range.first, self._settings.enrich_stall_s)
         try:
-            await self._write_range(
+            await self._engine.write_range(
                 {offset_range.partition: offset_range.first},
                 {offset_range.partition: offset_range.end},
                 limit_s,
@@ -164,6 +201,38 @@ class PoisonQuarantine:
         return trial_note(
             offset_range.end, is_second=is_second and offset_range.end == offset_range.first + 1
         )
+
+    async def _pass_written(self, offset_range: OffsetRange) -> bool:
+        """Whether the output of a single record is in Kafka all the same; its offset is committed then."""
+        try:
+            next_offsets = await skip_written(
+                self._settings.kafka,
+                self._settings.instance,
+                self._topics,
+                {offset_range.partition: offset_range.first},
+            )
+        except (KafkaError, OSError) as error:
+            raise Retryable(f"the search for a poison record was interrupted: {error!r}") from None
+        if next_offsets[offset_range.partition] < offset_range.end:
+            return False
+        await self._offsets.commit({offset_range.partition: offset_range.end})
+        return True
+
+    def _require_leadership(self) -> None:
+        if not self._leading():
+            raise Retryable("the search for a poison record was interrupted: this instance does not lead now")
+
+    async def _require_spark(self) -> None:
+        """Check that Spark writes another record in the state in which it failed."""
+        try:
+            await self._engine.check_spark(_TRIAL_S)
+        except SparkExited:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever Spark raises now
+            raise Retryable(
+                "the search for a poison record was interrupted: Spark fails on any record now:"
+                f" {type(error).__name__}: {str(error)[:300]}"
+            ) from None
 
     async def _require_kafka(self) -> None:
         """Check that Kafka answers: without an answer the records could not be written in time."""
@@ -225,7 +294,7 @@ class PoisonQuarantine:
                     partition=topic_partition.partition,
                     offset=offset_range.first,
                 )
-                self._on_poisoned(fields(record.headers).get(PIPE, b"").decode("utf-8", "replace"))
+                self._on_poisoned(record.headers)
         except (KafkaError, OSError) as error:
             raise Retryable(f"a poison record could not be quarantined: {error!r}") from error
         finally:

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import itertools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
@@ -27,14 +27,14 @@ from hifi.runtime import log
 from hifi.runtime.clock import monotonic_s
 from hifi.spark.catalyst import Catalyst, JavaObject, SqlBudget
 from hifi.spark.kafka_connector import PartitionOffsets, write_records
-from hifi.spark.spark_session import SparkExited, has_exited, stop_spark, task_slots
+from hifi.spark.spark_session import SparkExited, has_exited, raise_if_stopped, stop_spark, task_slots
 from hifi_enrich.lookup.table import LookupTable
 from hifi_enrich.lookup.tables import LookupTables, tables_of
 from hifi_enrich.plan.compiler import PipeCompiler
 from hifi_enrich.plan.dataframe import DataFrameBuilder
 from hifi_enrich.plan.query_plan import LookupBroadcasts, QueryPlan
 from hifi_enrich.plan.udf_limits import UdfLimits
-from hifi_enrich.query.kafka_io import read_range, read_stream
+from hifi_enrich.query.kafka_io import made_up_record, read_range, read_stream
 from hifi_enrich.query.query_run import BATCH_INTERVAL_MS, QueryRun
 from hifi_enrich.query.warm_up import (
     REAL_TIME_BATCH_MS,
@@ -59,6 +59,20 @@ _TASKS_TIMEOUT_S: Final = 10.0
 _POLL_S: Final = 0.02
 
 logger = log.get(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedPipes:
+    """The pipes of one moment, with lookups that were loaded for them. A later revision is for the next plan."""
+
+    revisions: Sequence[PipeRevision]
+    """As `PipeRegistry.usable`."""
+    pipes_offset: int
+    """As `PipeRegistry.content_offset`."""
+    unreadable: Mapping[str, str]
+    """As `PipeRegistry.unreadable_keys`."""
+    broken: Mapping[str, str]
+    """Key of a revision to the reason why it cannot run, such as a lookup that cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,55 +169,65 @@ class SparkEngine:
             await asyncio.to_thread(stop_spark, self._started_session)
             self._started_session = None
 
-    async def load_lookups(self) -> dict[str, str]:
-        """Load the lookup tables that are missing.
+    async def load_lookups(self) -> LoadedPipes:
+        """Load the lookup tables that are missing, of the pipes that the registry has now."""
+        revisions, pipes_offset = self._registry.usable(), self._registry.content_offset
+        unreadable = self._registry.unreadable_keys()
+        broken = await self._tables.load(revisions)
+        return LoadedPipes(revisions, pipes_offset, unreadable, broken)
 
-        Returns:
-            Pipe to the reason why it cannot run.
-        """
-        return await self._tables.load(self._registry.usable())
-
-    async def update_plan(
-        self, broken: Mapping[str, str], quarantined: Mapping[str, str] | None = None
-    ) -> bool:
+    async def update_plan(self, pipes: LoadedPipes, quarantined: Mapping[str, str] | None = None) -> bool:
         """Make a new plan if pipes or lookups have changed. A running query keeps the plan it started with.
 
         Args:
-            broken: as returned by `load_lookups`.
+            pipes: as returned by `load_lookups`, just now.
             quarantined: key of a revision whose events become dead letters, also if it runs now, to the reason.
 
         Returns:
             Whether there is a new plan.
         """
+        revisions = pipes.revisions
         inputs = PlanInputs(
-            self._registry.content_offset,
+            pipes.pipes_offset,
             self._tables.current(),
-            {**self._refused_by_trigger(), **broken},
+            {**self._refused_by_trigger(revisions), **pipes.broken},
             quarantined or {},
-            self._registry.unreadable_keys(),
+            pipes.unreadable,
             self.pipes_end,
         )
         if inputs == self._inputs:
             return False
         started_s = monotonic_s()
-        pipes = self._registry.usable()
         previous_plan = self._plan
-        self._plan = await asyncio.to_thread(self._make_plan, pipes, inputs)
+        # What an unfinished plan replaced may be of the plan before: the next update makes another one.
+        self._inputs = None
+        self._plan = await self._made_plan(revisions, inputs)
         self._inputs = inputs
         if previous_plan is not None:
             tables_in_use = tables_of([*self._registry.in_use(), *self._compiler.in_force()])
             self._unused_broadcasts += [*previous_plan.broadcasts(), *self._tables.retain(tables_in_use)]
         seconds = round(monotonic_s() - started_s, 2)
-        logger.info("plan-updated", pipes=len(pipes), offset=inputs.pipes_offset, seconds=seconds)
+        logger.info("plan-updated", pipes=len(revisions), offset=inputs.pipes_offset, seconds=seconds)
         return True
 
-    def _refused_by_trigger(self) -> dict[str, str]:
+    async def _made_plan(self, revisions: Sequence[PipeRevision], inputs: PlanInputs) -> QueryPlan:
+        """A new plan. If the waiting task is cancelled, it ends with the thread: a second one must not run beside."""
+        make_task = asyncio.ensure_future(asyncio.to_thread(self._make_plan, revisions, inputs))
+        try:
+            return await asyncio.shield(make_task)
+        except asyncio.CancelledError:
+            await asyncio.wait({make_task})
+            if (error := make_task.exception()) is not None:
+                logger.warning("plan-not-made", error=repr(error)[:500])
+            else:
+                self._unused_broadcasts += make_task.result().broadcasts()
+            raise
+
+    def _refused_by_trigger(self, revisions: Sequence[PipeRevision]) -> dict[str, str]:
         """Pipes with a UDF, if real time is set. A single UDF would prevent the whole query from starting."""
         if self._settings.enrich_trigger != "real-time":
             return {}
-        udf_keys = [
-            revision.key for revision in self._registry.usable() if revision.pipe.enrich.udf is not None
-        ]
+        udf_keys = [revision.key for revision in revisions if revision.pipe.enrich.udf is not None]
         return dict.fromkeys(udf_keys, "a UDF needs the micro-batch trigger")
 
     async def release_executors(self) -> None:
@@ -262,17 +286,38 @@ class SparkEngine:
             TimeoutError: it took longer than `limit_s` seconds, and was stopped.
             SparkExited: as before, and a task does not end.
         """
-        write_task = asyncio.ensure_future(asyncio.to_thread(self._write_range, start, end))
-        finished_tasks, _ = await asyncio.wait({write_task}, timeout=limit_s)
+        await self._run_job(lambda: self._write_range(start, end), limit_s)
+
+    async def check_spark(self, limit_s: float) -> None:
+        """Write a made-up record, which is no event, with the newest plan in one job. Raises what Spark raises.
+
+        If this fails, so does every record: none is to blame.
+
+        Raises:
+            TimeoutError: as `write_range`.
+            SparkExited: as `write_range`; or Spark's JVM has exited, or Spark has stopped in it.
+        """
+        try:
+            await self._run_job(self._write_made_up_record, limit_s)
+        except SparkExited:
+            raise
+        except Exception:
+            await asyncio.to_thread(raise_if_stopped, self._session)
+            raise
+
+    async def _run_job(self, job: Callable[[], None], limit_s: float) -> None:
+        """Run a blocking job in a thread, as `write_range` does."""
+        job_task = asyncio.ensure_future(asyncio.to_thread(job))
+        finished_tasks, _ = await asyncio.wait({job_task}, timeout=limit_s)
         if finished_tasks:
-            await write_task
+            await job_task
             return
         await asyncio.to_thread(self._session.sparkContext.cancelAllJobs)
         if not await self.tasks_end():
-            write_task.add_done_callback(lambda task: task.exception())
+            job_task.add_done_callback(lambda task: task.exception())
             raise SparkExited("a task of the search for a poison record does not end")
         with contextlib.suppress(Exception):  # as it was cancelled
-            await write_task
+            await job_task
         raise TimeoutError(f"the records were not enriched within {limit_s:.0f} s")
 
     async def tasks_end(self) -> bool:
@@ -348,6 +393,13 @@ class SparkEngine:
         self._configure("micro-batch")
         records = read_range(self._session, self._settings, self._topics.normalized, start, end)
         write_records(self._enriched_records(records, "micro-batch"), self._settings)
+
+    def _write_made_up_record(self) -> None:
+        self._executors.claim()
+        self._configure("micro-batch")
+        records = self._enriched_records(made_up_record(self._session), "micro-batch")
+        topic = F.lit(self._topics.enrich_warm_up)
+        write_records(records.withColumn("topic", topic), self._settings)
 
     def _run_warm_up(self, start: PartitionOffsets) -> None:
         """Run a query that writes its records to the topic from which it reads them."""

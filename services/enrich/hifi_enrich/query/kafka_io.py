@@ -4,6 +4,7 @@ import os
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from hifi.pipe.model import QueryTrigger
 from hifi.spark.kafka_connector import PartitionOffsets, offsets_json, source_options
@@ -58,3 +59,17 @@ def read_range(
         "kafka.fetch.max.wait.ms": str(_FETCH_WAIT_MS),
     }
     return spark.read.format("kafka").options(**options).load()
+
+
+def made_up_record(spark: SparkSession) -> DataFrame:
+    """One record of partition 0, in the columns of Spark's Kafka source, that no service takes for an event."""
+    # The columns depend on a row, so that tasks evaluate them.
+    text = F.col("id").cast("string")
+    data = text.cast("binary")
+    return spark.range(1).select(
+        data.alias("key"),
+        data.alias("value"),
+        F.col("id").cast("int").alias("partition"),
+        F.array(F.struct(text.alias("key"), data.alias("value"))).alias("headers"),
+        F.timestamp_millis(F.col("id")).alias("timestamp"),
+    )

@@ -6,7 +6,8 @@ Each record of `normalized` becomes one record with the same identity, in the sa
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from aiokafka import TopicPartition
@@ -15,13 +16,15 @@ from aiokafka.errors import KafkaError
 from hifi.kafka.clients import topic_consumer
 from hifi.kafka.topic_reader import read_ranges
 from hifi.kafka.topics import Topics
-from hifi.record.headers import IDENTITY, REPLAY, SERVICE
+from hifi.record.headers import DESTINATION, IDENTITY, REPLAY, SERVICE
+from hifi.record.hop import TO_AT, raw_offset, split_hop_unchecked
 from hifi.runtime import log
 from hifi.spark.kafka_connector import PartitionOffsets
 
 _TIMEOUT_S: Final = 15.0
-_MAX_OUTPUTS: Final = 50_000
-"""Newest records of a partition of an output topic that are read. If more were written, some are written again."""
+_OUTPUTS_PER_ROUND: Final = 50_000
+"""Records of a partition of an output topic that are read at once: the newest, then earlier ones, until the outputs of
+the range begin among them. If that takes too long, records are written again."""
 _CLOCK_SKEW_MS: Final = 5_000
 """Largest expected difference between brokers' clocks. With a larger one, records are written again."""
 
@@ -64,6 +67,77 @@ async def skip_written(
     return offsets
 
 
+@dataclass(slots=True)
+class WrittenOutputs:
+    """Outputs of one partition, each of which proves that one record was written. Pure."""
+
+    total: int = 0
+    _events: Counter[bytes] = field(default_factory=Counter)
+    """By identity; of those that were not replayed."""
+    _replays: dict[tuple[bytes, bytes], Counter[bytes]] = field(default_factory=dict)
+    """By identity and number of the replay: by the destinations that it went to. Empty: a dead letter of all."""
+
+    def add(self, headers: Sequence[tuple[str, bytes]], *, is_letter: bool) -> None:
+        """Note an output.
+
+        Args:
+            headers: of the output; one that is no event is left out.
+            is_letter: whether it is a dead letter, which has the destination of its input.
+        """
+        identity = _identity(headers)
+        if identity is None:
+            return
+        self.total += 1
+        event, replay = identity
+        if not replay:
+            self._events[event] += 1
+            return
+        destinations = _destination(headers) if is_letter else _destinations(headers)
+        self._replays.setdefault(identity, Counter())[destinations] += 1
+
+    def take(self, headers: Sequence[tuple[str, bytes]]) -> bool:
+        """Whether there is an output of the input with these headers, which then proves no other.
+
+        A replay for one destination (`DESTINATION`) is proved only by an output for that one. An output for none proves
+        no such replay, which is written again.
+        """
+        identity = _identity(headers)
+        if identity is None:
+            return False
+        event, replay = identity
+        outputs = self._replays.get(identity, Counter()) if replay else self._events
+        key: bytes | None = _destination(headers) if replay else event
+        if replay and not key:
+            key = next((destinations for destinations, count in outputs.items() if count), None)
+        if key is None or not outputs[key]:
+            return False
+        outputs[key] -= 1
+        return True
+
+
+@dataclass(slots=True)
+class _OutputSearch:
+    """The search for the outputs of the records of one partition."""
+
+    first: Any
+    """The first record."""
+    records: int
+    """From the first one to the end of `normalized`; each has one output."""
+    outputs: WrittenOutputs = field(default_factory=WrittenOutputs)
+    reaches_first: bool = False
+    """Whether an output of the first record, or of one before it, has been read."""
+
+    def add(self, record: Any, *, is_letter: bool) -> None:
+        """Note an output."""
+        self.outputs.add(record.headers, is_letter=is_letter)
+        if not self.reaches_first:
+            identity = _identity(record.headers)
+            first_raw = _raw_offset(self.first.headers)
+            self.reaches_first = identity is not None and (
+                identity == _identity(self.first.headers) or 0 <= _raw_offset(record.headers) < first_raw
+            )
+
+
 async def _skip_written(consumer: Any, topics: Topics, offsets: dict[int, int]) -> None:
     """Move the offsets, partition by partition; the moved offsets are right even if the search is cancelled."""
     partitions = [TopicPartition(topics.normalized, partition) for partition in offsets]
@@ -73,66 +147,89 @@ async def _skip_written(consumer: Any, topics: Topics, offsets: dict[int, int]) 
         offset = offsets[topic_partition.partition]
         if offset < end_offsets[topic_partition]:
             first_ranges[topic_partition] = range(offset, offset + 1)
-    start_ms_by_partition: dict[int, int] = {}
+    searches: dict[int, _OutputSearch] = {}
     async for records in read_ranges(consumer, first_ranges):
-        start_ms_by_partition |= {record.partition: record.timestamp - _CLOCK_SKEW_MS for record in records}
-    written_by_partition = await _count_written(consumer, topics, start_ms_by_partition)
+        for record in records:
+            unread_records = end_offsets[TopicPartition(record.topic, record.partition)] - record.offset
+            searches[record.partition] = _OutputSearch(record, unread_records)
+    await _read_outputs(consumer, topics, searches)
     unread_ranges = {
         topic_partition: range(
             offsets[topic_partition.partition],
-            min(end_offsets[topic_partition], offsets[topic_partition.partition] + identity_counts.total()),
+            min(end_offsets[topic_partition], offsets[topic_partition.partition] + search.outputs.total),
         )
         for topic_partition in first_ranges
-        if (identity_counts := written_by_partition.get(topic_partition.partition, Counter()))
+        if (search := searches.get(topic_partition.partition)) is not None
     }
     finished_partitions: set[int] = set()
     async for records in read_ranges(consumer, unread_ranges):
-        identity_counts = written_by_partition[records[0].partition]
+        outputs = searches[records[0].partition].outputs
         for record in records:
-            identity = _identity(record)
-            if record.partition in finished_partitions or identity is None or not identity_counts[identity]:
+            if record.partition in finished_partitions or not outputs.take(record.headers):
                 finished_partitions.add(record.partition)
                 break
-            identity_counts[identity] -= 1
             offsets[record.partition] = record.offset + 1
 
 
-async def _count_written(
-    consumer: Any, topics: Topics, start_ms_by_partition: Mapping[int, int]
-) -> dict[int, Counter[tuple[bytes, bytes]]]:
-    """The number of records of each identity in each partition since the time when the first input was appended."""
+async def _read_outputs(consumer: Any, topics: Topics, searches: Mapping[int, _OutputSearch]) -> None:
+    """Read the outputs since the time when the first inputs were appended, backwards until those of the range begin."""
     start_times_ms = {
-        TopicPartition(topic, partition): max(0, start_ms)
-        for partition, start_ms in start_ms_by_partition.items()
+        TopicPartition(topic, partition): max(0, search.first.timestamp - _CLOCK_SKEW_MS)
+        for partition, search in searches.items()
         for topic in (topics.enriched, topics.dead_letter)
     }
     if not start_times_ms:
-        return {}
+        return
     start_offsets = await consumer.offsets_for_times(start_times_ms)
     end_offsets = await consumer.end_offsets(list(start_times_ms))
-    ranges = {
-        topic_partition: range(
-            max(start_offset.offset, end_offsets[topic_partition] - _MAX_OUTPUTS),
-            end_offsets[topic_partition],
-        )
-        for topic_partition, start_offset in start_offsets.items()
-        if start_offset is not None
-    }
-    written_by_partition: dict[int, Counter[tuple[bytes, bytes]]] = {}
-    async for records in read_ranges(consumer, ranges):
-        for record in records:
-            identity = _identity(record)
-            if identity is not None and (record.topic == topics.enriched or _is_from_enrich(record)):
-                written_by_partition.setdefault(record.partition, Counter())[identity] += 1
-    return written_by_partition
+    unread_ranges: dict[TopicPartition, range] = {}
+    for topic_partition, start_offset in start_offsets.items():
+        if start_offset is not None:
+            end_offset = end_offsets[topic_partition]
+            most_outputs = max(searches[topic_partition.partition].records, _OUTPUTS_PER_ROUND)
+            first_offset = max(start_offset.offset, end_offset - most_outputs)
+            unread_ranges[topic_partition] = range(first_offset, end_offset)
+    while unread_ranges:
+        rounds = {
+            topic_partition: offsets[-_OUTPUTS_PER_ROUND:]
+            for topic_partition, offsets in unread_ranges.items()
+        }
+        async for records in read_ranges(consumer, rounds):
+            search = searches[records[0].partition]
+            is_letter = records[0].topic == topics.dead_letter
+            for record in records:
+                if not is_letter or _is_from_enrich(record):
+                    search.add(record, is_letter=is_letter)
+        unread_ranges = {
+            topic_partition: offsets[:-_OUTPUTS_PER_ROUND]
+            for topic_partition, offsets in unread_ranges.items()
+            if len(offsets) > _OUTPUTS_PER_ROUND and not searches[topic_partition.partition].reaches_first
+        }
 
 
-def _identity(record: Any) -> tuple[bytes, bytes] | None:
+def _identity(headers: Sequence[tuple[str, bytes]]) -> tuple[bytes, bytes] | None:
     """Identity of an event and the number of its replay; None: the record is not an event."""
-    headers = record.headers
     if not headers or headers[0][0] != IDENTITY:
         return None
     return headers[0][1], dict(headers).get(REPLAY, b"")
+
+
+def _destination(headers: Sequence[tuple[str, bytes]]) -> bytes:
+    """The only destination of a replay; empty: it is for all."""
+    return dict(headers).get(DESTINATION, b"")
+
+
+def _destinations(headers: Sequence[tuple[str, bytes]]) -> bytes:
+    """The destinations of a record of `enriched`, separated by commas."""
+    hop_texts = split_hop_unchecked(headers) if len(headers) > 1 else []
+    return hop_texts[TO_AT] if len(hop_texts) > TO_AT else b""
+
+
+def _raw_offset(headers: Sequence[tuple[str, bytes]]) -> int:
+    """The offset of an event in `raw`; -1: it is not known, or the event was replayed and has an old one."""
+    if len(headers) < 2 or REPLAY in dict(headers):
+        return -1
+    return raw_offset(split_hop_unchecked(headers), -1)
 
 
 def _is_from_enrich(record: Any) -> bool:

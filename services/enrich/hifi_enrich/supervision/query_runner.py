@@ -13,9 +13,11 @@ from hifi.pipe.lookup_problems import problems_note
 from hifi.pipe.model import QueryTrigger
 from hifi.pipe.pipes_end import read_pipes_end
 from hifi.pipe.registry import PipeRegistry
+from hifi.record.headers import Headers
 from hifi.runtime import log, metrics
 from hifi.runtime.backoff import backoff_s
 from hifi.runtime.errors import Retryable
+from hifi.spark.kafka_connector import PartitionOffsets
 from hifi.spark.spark_session import SparkExited
 from hifi_enrich.lookup.tables import LookupTables
 from hifi_enrich.plan.dataframe import newer_offset
@@ -35,6 +37,7 @@ FAILURES_BEFORE_SEARCH: Final = 2
 _BACKOFF_S: Final = (0.2, 1.0, 2.0, 5.0, 10.0)
 _REVISION_TIMEOUT_S: Final = 30.0
 _COMMIT_RETRY_S: Final = 1.0
+_PLAN_RETRY_S: Final = 5.0
 
 logger = log.get(__name__)
 
@@ -64,6 +67,8 @@ class QueryRunner:
         self._poisoned = plans.poisoned
         self._failures = 0
         """Failures since the last finished batch, except for those of Kafka."""
+        self._was_search_interrupted = False
+        """Whether the last search for a poison record ended with `Retryable`."""
         self._reached_offsets: dict[int, int] = {}
         self._open_offsets: GroupOffsets | None = None
         """Connected while this instance was a standby."""
@@ -90,8 +95,12 @@ class QueryRunner:
                             kafka_failures = 0
                 except (KafkaError, OSError, TimeoutError, Retryable) as error:
                     self.raise_if_spark_exited()
-                    self._status.waiting(f"Kafka does not answer: {error!r}")
-                    logger.warning("kafka-unavailable", error=repr(error)[:500])
+                    is_search = isinstance(error, Retryable)
+                    self._status.waiting(str(error) if is_search else f"Kafka does not answer: {error!r}")
+                    logger.warning(
+                        "poison-search-interrupted" if is_search else "kafka-unavailable",
+                        error=repr(error)[:500],
+                    )
                     await self._back_off(kafka_failures)
                     kafka_failures += 1
         finally:
@@ -128,9 +137,12 @@ class QueryRunner:
         await self._plans.update()
         await self._engine.destroy_unused()
         start = StartOffsets(
-            await skip_written(self._settings.kafka, self._settings.instance, self._topics, start.offsets),
+            await self._skip_written(start.offsets),
             {partition: metadata.partition(SEPARATOR)[0] for partition, metadata in start.notes.items()},
         )
+        if not self._leading():
+            return
+        self._was_search_interrupted = False
         await offsets.commit(start.offsets, start.notes)
         self._reached_offsets = dict(start.offsets)
         query_end = await self._run_query(offsets, start)
@@ -147,6 +159,9 @@ class QueryRunner:
             await self._exit_if_tasks_run(offsets)
         elif query_end.error is not None:
             await self._recover(query_end.error)
+
+    async def _skip_written(self, start: PartitionOffsets) -> dict[int, int]:
+        return await skip_written(self._settings.kafka, self._settings.instance, self._topics, start)
 
     async def _exit_if_tasks_run(self, offsets: GroupOffsets) -> None:
         """Restart the process if an event still keeps a task busy: Java cannot stop it otherwise.
@@ -228,7 +243,13 @@ class QueryRunner:
         """Make the new plan while the query still runs with the old one."""
         while True:
             await self._plans.changed.wait()
-            if await self._plans.update():
+            try:
+                is_new = await self._plans.update()
+            except Exception:  # the query goes on with the plan that it has
+                logger.exception("plan-not-updated", retry_s=_PLAN_RETRY_S)
+                await asyncio.sleep(_PLAN_RETRY_S)
+                continue
+            if is_new:
                 metrics.QUERY_RESTARTS.labels("plan-changed").inc()
                 monitor.request_stop(StopReason.PLAN_CHANGED)
                 return
@@ -243,7 +264,7 @@ class QueryRunner:
                 continue
             try:
                 await offsets.commit(self._reached_offsets)
-            except (KafkaError, TimeoutError):
+            except (KafkaError, OSError):
                 self._tables.problems_changed.set()
                 await asyncio.sleep(_COMMIT_RETRY_S)
 
@@ -315,20 +336,23 @@ class QueryRunner:
             failures=self._failures,
         )
         await self._plans.update()
+        start = StartOffsets(await self._skip_written(start.offsets), start.notes)
 
-        def count_poison(pipe: str) -> None:
-            revision = self._registry.get(pipe)
-            if revision is not None:
-                poison_records = self._poisoned.add(pipe, revision.offset)
-                offsets.remark = self._remark()
-                logger.error("pipe-poisoned", pipe=pipe, revision=revision.number, records=poison_records)
+        def count_poison(headers: Headers) -> None:
+            self._plans.count_poison(headers)
+            offsets.remark = self._remark()
 
         quarantine = PoisonQuarantine(
-            self._settings, self._topics, offsets, self._engine.write_range, count_poison
+            self._settings, self._topics, offsets, self._engine, count_poison, self._leading
         )
+        is_retry, self._was_search_interrupted = self._was_search_interrupted, True
         try:
-            await quarantine.run(start)
+            await quarantine.run(start, is_retry=is_retry)
+            self._was_search_interrupted = False
         except Retryable as error:
+            if not self._leading():
+                self._was_search_interrupted = False  # the next notes may be those of another leader
+                return
             pipes_offset = newer_offset(str(error))
             if pipes_offset is None:
                 raise

@@ -23,9 +23,10 @@ from hifi.runtime import log
 from hifi.runtime.clock import now_us
 from hifi.runtime.errors import Fenced, Retryable
 from hifi.spark.kafka_connector import write_records
+from hifi_iceberg.destination.progress import TableProgress
 from hifi_lake.batch import outcomes
 from hifi_lake.batch.batch_size import naming_lack_of_space
-from hifi_lake.batch.deliveries import UNPUBLISHED, beyond, deliveries, parse
+from hifi_lake.batch.deliveries import UNPUBLISHED, beyond, deliveries, parse, without_copies
 from hifi_lake.batch.table_rows import REFUSAL
 from hifi_lake.batch.table_writer import TableWriter
 from hifi_lake.recorded import RecordedDeliveries, TableName
@@ -34,6 +35,8 @@ from hifi_lake.stream import LakeStream
 
 _MAINTENANCE_BATCHES: Final = 20
 """Batches with rows after which a table is maintained."""
+_CHECK: Final = "check"
+"""Column of the check of a delivery that has a receipt, as `RecordedPartition` has it."""
 _REVISION_ATTEMPTS: Final = 4
 """Of 30 s each: after 60 s it is known whether a revision was never published."""
 
@@ -87,6 +90,7 @@ class BatchProcessor:
             Retryable: repeat the batch; the tables that could be written have it.
         """
         self._stream.require_leadership()
+        self._stream.read_held_tables()
         if self._recorded is None:
             self._floors = {
                 partition: metadata for partition, metadata in start.notes.items() if metadata.isdecimal()
@@ -185,6 +189,13 @@ class BatchProcessor:
         end: Mapping[int, int],
         fetched_us: int,
     ) -> None:
+        if not self._stream.is_declared(name):
+            rows = without_copies(table_deliveries, TableProgress()).withColumn(
+                REFUSAL, sql.lit(PIPE_UNREADABLE)
+            )
+            self._stream.require_leadership()
+            self._write_refusals(self._without_receipt(rows, name), fetched_us)
+            return
         writer = self._table_writer(name)
         rows = writer.first_copies(table_deliveries, start)
         is_held = sql.lit(self._stream.is_held(name[0])) | sql.col(UNPUBLISHED)
@@ -203,11 +214,14 @@ class BatchProcessor:
             unrecorded_rows.filter(f"`{REFUSAL}` is null"), fetched_us, sent_us, answered_us
         )
         if refused_count:
-            refused_rows = unrecorded_rows.filter(f"`{REFUSAL}` is not null")
-            self._write(outcomes.dead_letters(refused_rows, fetched_us), self._topics.dead_letter)
-            receipts = receipts.unionByName(outcomes.refusals(refused_rows, fetched_us))
+            self._write_refusals(unrecorded_rows.filter(f"`{REFUSAL}` is not null"), fetched_us)
         self._write(receipts, self._topics.receipts)
         self._batch_counts[name] = self._batch_counts.get(name, 0) + 1
+
+    def _write_refusals(self, refused_rows: DataFrame, fetched_us: int) -> None:
+        """Write the dead letters of deliveries that are no rows of their table, then the receipts."""
+        self._write(outcomes.dead_letters(refused_rows, fetched_us), self._topics.dead_letter)
+        self._write(outcomes.refusals(refused_rows, fetched_us), self._topics.receipts)
 
     def _table_writer(self, name: TableName) -> TableWriter:
         """The writer of a table by its present declaration."""
@@ -217,6 +231,7 @@ class BatchProcessor:
             writer = TableWriter(
                 table,
                 self._stream.log(),
+                self._stream.enriched_id(),
                 self._settings,
                 self._spark,
                 self._scratch,
@@ -226,20 +241,24 @@ class BatchProcessor:
         return writer
 
     def _without_receipt(self, rows: DataFrame, name: TableName) -> DataFrame:
-        recorded_offsets = {} if self._recorded is None else self._recorded.offsets(name)
-        if not recorded_offsets:
+        recorded_deliveries = {} if self._recorded is None else self._recorded.of_table(name)
+        if not recorded_deliveries:
             return rows
         columns_by_partition = [
             {
-                "partition": pa.repeat(pa.scalar(partition, pa.int32()), len(offsets)),
-                "offset": pa.array(offsets),
+                "partition": pa.repeat(pa.scalar(partition, pa.int32()), len(recorded.offsets)),
+                "offset": pa.array(recorded.offsets),
+                _CHECK: pa.array(recorded.checks, pa.int64()),
             }
-            for partition, offsets in recorded_offsets.items()
+            for partition, recorded in recorded_deliveries.items()
         ]
         recorded_rows = self._spark.createDataFrame(
             pa.concat_tables([pa.table(columns) for columns in columns_by_partition])
         )
-        return rows.join(sql.broadcast(recorded_rows), ["partition", "offset"], "left_anti")
+        checked_rows = rows.withColumn(_CHECK, sql.expr("crc32(cast(seq as binary))"))
+        return checked_rows.join(
+            sql.broadcast(recorded_rows), ["partition", "offset", _CHECK], "left_anti"
+        ).drop(_CHECK)
 
     def _write(self, records: DataFrame, topic: str) -> None:
         write_records(records.withColumn("topic", sql.lit(topic)), self._settings)

@@ -17,7 +17,7 @@ from hifi_iceberg.declaration import SEQ, LakeTable
 from hifi_iceberg.destination.catalog import open_table
 from hifi_iceberg.destination.commits import TableCommits
 from hifi_iceberg.destination.file_store import FileStore
-from hifi_iceberg.destination.progress import TableProgress
+from hifi_iceberg.destination.progress import TableOwner, TableProgress
 from hifi_lake.batch.deliveries import beyond, without_copies
 from hifi_lake.batch.merge import affected_files, merged, newest_by_key
 from hifi_lake.batch.stored_files import StoredFiles
@@ -34,6 +34,7 @@ class TableWriter:
         self,
         table: LakeTable,
         log_identity: str,
+        topic: str,
         settings: LakeSettings,
         spark: SparkSession,
         scratch: Path,
@@ -44,6 +45,7 @@ class TableWriter:
         Args:
             table: the table.
             log_identity: identity of the stream's log.
+            topic: id of the topic `enriched`.
             settings: of the service.
             spark: session.
             scratch: folder for temporary files.
@@ -52,17 +54,19 @@ class TableWriter:
         Raises:
             Misconfigured: see `open_table`.
             Retryable: other writers commit all the time.
+            Fenced: another instance has taken the table over meanwhile.
         """
         self.table: Final = table
         self._log = log_identity
         self._settings = settings
         writer_id = uuid4().hex
+        owner = TableOwner(log_identity, table.pipe, table.destination)
         self._commits: Final = TableCommits(
-            open_table(table), log_identity, writer_id, settings.lake_commit_attempts, settled_until
+            open_table(table), owner, writer_id, settings.lake_commit_attempts, settled_until, topic
         )
-        self._store = FileStore(self._commits.table, log_identity, writer_id, scratch)
+        self._store = FileStore(self._commits.table, owner, writer_id, scratch)
         self._files = StoredFiles(spark, self._commits, self._store, settings.lake_file_rows)
-        deleted_files = self._store.delete_unreferenced()
+        deleted_files = self._store.delete_unreferenced(self._commits.require_ownership)
         logger.info("table-taken-over", table=self._commits.name, deleted_files=deleted_files)
 
     @property
@@ -147,7 +151,7 @@ class TableWriter:
                 logger.info("table-compacted", table=self._commits.name, files=len(files), rows=row_count)
         expired_snapshots = self._commits.expire(settings.lake_keep_snapshots, settings.lake_keep_snapshots_s)
         if expired_snapshots:
-            deleted_files = self._store.delete_unreferenced()
+            deleted_files = self._store.delete_unreferenced(self._commits.require_ownership)
             logger.info(
                 "snapshots-expired",
                 table=self._commits.name,
@@ -156,6 +160,7 @@ class TableWriter:
             )
 
     def _merge(self, new_rows: DataFrame, new_count: int, progress: TableProgress) -> None:
+        self._commits.require_ownership()  # another destination may have written rows of the same keys
         newest = newest_by_key(new_rows, self.table, self._files.types).persist(StorageLevel.MEMORY_AND_DISK)
         try:
             replaced_files = affected_files(newest, self.table, self._files)

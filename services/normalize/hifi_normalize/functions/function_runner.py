@@ -99,7 +99,7 @@ class FunctionRunner:
         worker = self._workers.get(function.path)
         if worker is None:
             worker = self._workers[function.path] = WorkerProcess(function.path, self._limits.memory_bytes)
-        async with worker.lock:
+        async with worker.turn():
             return await self._call(worker, function, data, answer_round)
 
     async def _call(
@@ -113,8 +113,8 @@ class FunctionRunner:
                 break
             try:
                 await self._start(worker, function)
-                sent = len(answers)
-                start_s, starved_at_start_s = monotonic_s(), worker.starved_s
+                sent, number = len(answers), worker.sent_calls
+                start_s, lost_at_start_s = monotonic_s(), worker.starved_s + worker.paused_s
                 while len(answers) < len(data):
                     if (
                         sent < len(data)
@@ -127,7 +127,8 @@ class FunctionRunner:
                     if sent == len(answers):
                         return answers
                     if monotonic_s() - start_s > budget_s and (
-                        monotonic_s() - start_s - (worker.starved_s - starved_at_start_s) > budget_s
+                        monotonic_s() - start_s - (worker.starved_s + worker.paused_s - lost_at_start_s)
+                        > budget_s
                     ):
                         worker.kill()
                         error = f"it took longer than {limits.mean_s * 1000:g} ms an event for a fetch"
@@ -136,7 +137,8 @@ class FunctionRunner:
                             Rejected(rejection.reason, rejection.detail) for _ in data[len(answers) :]
                         ]
                         break
-                    answers.append(await worker.receive(limits.deadline_s))
+                    answers.append(await worker.receive(number, limits.deadline_s))
+                    number += 1
                     answer_round.add(answers[-1])
             except Misconfigured as error:
                 detail = f"the pipe {function.pipe} cannot be used: {error}"
@@ -196,14 +198,14 @@ class FunctionRunner:
 async def _start_worker(worker: WorkerProcess) -> None:
     """Start a worker before it is needed. An error is raised when it is needed."""
     with contextlib.suppress(Misconfigured, WorkerFailed):
-        async with worker.lock:
+        async with worker.turn():
             await worker.start()
 
 
 async def _end_worker(worker: WorkerProcess) -> None:
     """End a worker after its last answer."""
     try:
-        async with worker.lock:
+        async with worker.turn():
             pass
     finally:
         await worker.stop()

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import sys
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -11,6 +11,7 @@ from hifi.kafka.topics import MAX_RECORD_BYTES
 from hifi.runtime.errors import HifiError, Misconfigured, Rejected
 from hifi.runtime.process.user_code import public_variables
 from hifi_normalize.functions.frames import CALL, HEADER, READY, REJECTED, RESULT, UNUSABLE, frame
+from hifi_normalize.functions.loop_pauses import LoopPauses
 
 _START_S: Final = 20.0
 """Longest time for starting Python and importing the function, seconds."""
@@ -19,7 +20,7 @@ _MAX_ANSWER_BYTES: Final = MAX_RECORD_BYTES + 64 * 2**10
 """The worker refuses larger data itself: see `load_function`."""
 _STARVED_SHARE: Final = 0.8
 """A deadline of which the worker got no CPU for this share is repeated."""
-_STARVED_DEADLINES: Final = 10
+_MOST_WAITS: Final = 10
 """Deadlines for one answer at most."""
 
 
@@ -41,10 +42,24 @@ class WorkerProcess:
         self._process: asyncio.subprocess.Process | None = None
         self._killed: list[asyncio.subprocess.Process] = []
         self._starved_before_s = 0.0
-        self._sent_calls = self._received_answers = 0
-        """Number of calls sent to the process, and of its answers."""
-        self.lock = asyncio.Lock()
-        """Held while calls are sent and their answers received."""
+        self._pauses = LoopPauses()
+        self.sent_calls = 0
+        """Number of calls sent to the process: the number of the next one."""
+        self._lock = asyncio.Lock()
+
+    @contextlib.asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """A turn to start the worker, send calls and receive their answers; others wait meanwhile.
+
+        If it ends with an error or is cancelled, the process ends: others would read the answers that are left.
+        """
+        async with self._lock:
+            try:
+                with self._pauses.measured():
+                    yield
+            except BaseException:
+                self.kill()
+                raise
 
     async def start(self) -> None:
         """Start the process unless it runs, and wait until it has imported the function.
@@ -67,7 +82,7 @@ class WorkerProcess:
             stdout=asyncio.subprocess.PIPE,
             env=public_variables(),
         )
-        self._sent_calls = self._received_answers = 0
+        self.sent_calls = 0
         kind, _, content = await self._read(_START_S)
         if kind == UNUSABLE:
             self.kill()
@@ -80,21 +95,25 @@ class WorkerProcess:
         assert self._process is not None
         assert self._process.stdin is not None
         self._starved_before_s = self.starved_s
-        frames = [frame(CALL, event_data, self._sent_calls + index) for index, event_data in enumerate(data)]
-        self._sent_calls += len(frames)
+        frames = [frame(CALL, event_data, self.sent_calls + index) for index, event_data in enumerate(data)]
+        self.sent_calls += len(frames)
         self._process.stdin.write(b"".join(frames))
 
-    async def receive(self, deadline_s: float) -> bytes | Rejected:
+    async def receive(self, number: int, deadline_s: float) -> bytes | Rejected:
         """The answer for the next event that was sent.
 
+        Args:
+            number: of its call, see `sent_calls`.
+            deadline_s: longest wait, seconds.
+
         Raises:
-            WorkerFailed: there is none within `deadline_s` seconds, or there will be none.
+            WorkerFailed: there is none within the deadline, or there will be none.
         """
-        kind, number, content = await self._read(deadline_s)
-        expected_number, self._received_answers = self._received_answers % 2**32, self._received_answers + 1
-        if kind == RESULT and number == expected_number:
+        kind, answered_number, content = await self._read(deadline_s)
+        is_answer = answered_number == number % 2**32
+        if kind == RESULT and is_answer:
             return content
-        if kind != REJECTED or number != expected_number:
+        if kind != REJECTED or not is_answer:
             raise self._failed("it wrote to the pipe of its answers")
         reason, _, detail = content.decode("utf-8", "replace").partition("\0")
         return Rejected(reason, detail)
@@ -128,18 +147,24 @@ class WorkerProcess:
             raise self._failed("it ended the process, or was ended by its memory limit") from None
 
     async def _read_exactly(self, length: int, deadline_s: float) -> bytes:
-        """Read bytes. Time in which the worker could run but got no CPU does not count towards the deadline."""
+        """Read bytes. Time in which the worker got no CPU, or normalize stood still, does not count to the deadline."""
         assert self._process is not None
         assert self._process.stdout is not None
         if not length:
             return b""
-        for _ in range(_STARVED_DEADLINES):
+        wait_s, paused_before_s = deadline_s, self.paused_s
+        for _ in range(_MOST_WAITS):
             try:
-                async with asyncio.timeout(deadline_s):
+                async with asyncio.timeout(wait_s):
                     return await self._process.stdout.readexactly(length)
             except TimeoutError:
                 previous_starved_s, self._starved_before_s = self._starved_before_s, self.starved_s
-                if self._starved_before_s - previous_starved_s < deadline_s * _STARVED_SHARE:
+                previous_paused_s, paused_before_s = paused_before_s, self.paused_s
+                if self._starved_before_s - previous_starved_s >= deadline_s * _STARVED_SHARE:
+                    wait_s = deadline_s
+                elif paused_before_s > previous_paused_s:
+                    wait_s = min(paused_before_s - previous_paused_s, deadline_s)
+                else:
                     break
         raise self._failed(f"it took longer than {deadline_s:g} s")
 
@@ -153,6 +178,11 @@ class WorkerProcess:
             return int(schedstat.split()[1]) / 1e9
         except (OSError, ValueError, IndexError):
             return 0.0
+
+    @property
+    def paused_s(self) -> float:
+        """Time for which normalize itself stood still in turns of this worker, seconds."""
+        return self._pauses.total_s
 
     def _failed(self, reason: str) -> WorkerFailed:
         self.kill()

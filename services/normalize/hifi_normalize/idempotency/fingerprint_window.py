@@ -26,7 +26,7 @@ class Repetition(Enum):
     REUSED_ID = "reused-id"
     """The newest event with the id has other data, so this one is another event."""
     COPY = "copy"
-    """The same event, written or read again by hifi; egest drops it."""
+    """The same event: written again by hifi, or read again if the offset is its own."""
     REPEATED = "repeated"
     """Its client sent it before, and no other data with the id since."""
 

@@ -7,7 +7,6 @@ of the other, which is compacted, so it decides as the previous owner did.
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -20,9 +19,10 @@ from hifi.kafka.producer import Producer
 from hifi.kafka.topic_reader import note_unreadable, offset_ranges, read_ranges
 from hifi.record.record import Record
 from hifi.runtime import log, metrics
-from hifi.runtime.clock import wait_at_most
+from hifi.runtime.clock import monotonic_s, wait_at_most
 from hifi.runtime.errors import Fenced
 from hifi.runtime.health import Health
+from hifi_normalize.append_clock import AppendClock
 from hifi_normalize.idempotency.fingerprint import Fingerprint, pack, unpack
 from hifi_normalize.idempotency.fingerprint_window import FingerprintWindow, Repetition
 from hifi_normalize.idempotency.source_positions import SourcePositions
@@ -48,12 +48,14 @@ logger = log.get(__name__)
 class PartitionFingerprints:
     """The fingerprints and source positions of one assigned partition, and those not written yet."""
 
-    def __init__(self, window: FingerprintWindow, sources: SourcePositions) -> None:
+    def __init__(self, window: FingerprintWindow, sources: SourcePositions, clock: AppendClock) -> None:
         self.window = window
         self.sources = sources
+        self.clock = clock
+        """Of the partition's records."""
         self.unwritten: list[Fingerprint] = []
-        self.reused_id_offset = -1
-        """Offset of the last event that had the id of another event."""
+        self.reused_id_offsets: set[int] = set()
+        """Offsets of the events that had the id of another event and are not complete: they may be handled again."""
         self.acknowledged: int | None = None
         """Offset up to which all outputs are acknowledged, waiting for the fingerprints to be written."""
         self.write_now = asyncio.Event()
@@ -120,7 +122,8 @@ class IdempotencyCache:
         """
         partition = self._partitions.get(assigned)
         if partition is None:
-            partition = PartitionFingerprints(FingerprintWindow(self._window_ms), SourcePositions())
+            clock = AppendClock(first_record.timestamp, monotonic_s())
+            partition = PartitionFingerprints(FingerprintWindow(self._window_ms), SourcePositions(), clock)
             # Also before the first record of `raw`: a restore writes source positions.
             await self._read(partition, assigned, first_record)
             self._partitions[assigned] = partition
@@ -135,7 +138,7 @@ class IdempotencyCache:
         if repetition is Repetition.NEW or repetition is Repetition.REUSED_ID:
             partition.unwritten.append(event)
         if repetition is Repetition.REUSED_ID:
-            partition.reused_id_offset = event.offset
+            partition.reused_id_offsets.add(event.offset)
         return repetition, offset
 
     def complete_through(
@@ -160,14 +163,14 @@ class IdempotencyCache:
     async def sweep(self) -> None:
         """Remove expired fingerprints and enforce the limit every 2 s, until cancelled."""
         while True:
-            self.evict(time.time_ns() // 1_000_000)
+            self.evict(monotonic_s())
             await asyncio.sleep(SWEEP_S)
 
-    def evict(self, now_ms: int) -> None:
+    def evict(self, now_s: float) -> None:
         """Remove expired fingerprints of partitions that are read to their end, then the oldest ones above the limit.
 
         Args:
-            now_ms: milliseconds since 1970 UTC.
+            now_s: monotonic time, seconds.
         """
         for assigned in [assigned for assigned in self._partitions if assigned.fenced]:
             del self._partitions[assigned]
@@ -175,13 +178,19 @@ class IdempotencyCache:
         for assigned, partition in self._partitions.items():
             # While earlier records are to be read, the window ends at their time, as of the newest one (`check`).
             if assigned.end() is not None:
-                partition.window.expire(now_ms - SKEW_MS)
+                partition.window.expire(partition.clock.time_ms(now_s) - SKEW_MS)
         fingerprint_count = sum(map(len, windows))
         while fingerprint_count > self._max_fingerprints:
             fingerprint_count -= min(
                 (window for window in windows if len(window)), key=lambda window: window.oldest_ms or 0
             ).shorten()
-        covered_ms = min((window.covered_ms(now_ms) for window in windows), default=self._window_ms)
+        covered_ms = min(
+            (
+                partition.window.covered_ms(partition.clock.time_ms(now_s))
+                for partition in self._partitions.values()
+            ),
+            default=self._window_ms,
+        )
         metrics.FINGERPRINTS.set(fingerprint_count)
         metrics.IDEMPOTENCY_WINDOW_SECONDS.set(covered_ms / 1000)
         self._warn(covered_ms, fingerprint_count)
@@ -233,6 +242,11 @@ class IdempotencyCache:
                 self._health.warn(condition, None)
                 if not assigned.fenced:
                     assigned.complete_through(offset)
+                    partition.reused_id_offsets = {
+                        reused_offset
+                        for reused_offset in partition.reused_id_offsets
+                        if reused_offset > offset
+                    }
                 if partition.acknowledged == offset:
                     partition.acknowledged = None
         finally:

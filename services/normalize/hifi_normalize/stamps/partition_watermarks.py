@@ -7,7 +7,7 @@ What is decided apart from the records holds from an offset on: that a pipe is s
 the rise of the watermark of a pipe that has no events. The offset is one that no record was stamped at; the decision is
 kept with the next commit, and until that is known, the pipe's events wait. A reader that starts again finds it there.
 
-In a stream of two colours the watermark follows the clock, too: it is at least the accepted time of the event itself,
+In a stream of two colours the watermark follows the clock, too: it is at least the time at which the event itself came,
 and rises to the time at which there are no events. So each colour knows, also without events, that no old one will
 count.
 """
@@ -146,7 +146,7 @@ class PartitionWatermarks:
             offset: of the event; they ascend since the last `go_to`.
             pipe: of the event.
             time_us: its event time, microseconds since 1970 UTC.
-            accepted_us: its accepted time, likewise.
+            accepted_us: its accepted time, likewise, or its append time if that is earlier.
             now_s: monotonic time, seconds.
 
         Returns:

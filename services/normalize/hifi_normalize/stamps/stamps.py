@@ -7,6 +7,8 @@ import asyncio
 import contextlib
 from typing import Final
 
+from aiokafka import ConsumerRecord
+
 from hifi.kafka.consumer import AssignedPartition
 from hifi.kafka.producer import Producer
 from hifi.pipe.registry import PipeRegistry
@@ -15,6 +17,7 @@ from hifi.record.heartbeat import heartbeat_record
 from hifi.runtime.clock import monotonic_s, now_us
 from hifi.runtime.errors import Fenced, Overloaded
 from hifi.runtime.health import Health
+from hifi_normalize.append_clock import AppendClock
 from hifi_normalize.stamps.partition_watermarks import Beat, PartitionWatermarks
 
 _CONDITION: Final = "stamps"
@@ -38,6 +41,8 @@ class Stamps:
         """That steps read."""
         self.pipes_offset = -1
         """Offset in the topic `pipes` that says so."""
+        self.clock: AppendClock | None = None
+        """Of records that were read soon after they were appended; None: there was none."""
         self._registry = registry
         self._health = health
 
@@ -55,6 +60,30 @@ class Stamps:
     def of(assigned: AssignedPartition) -> PartitionWatermarks:
         """The watermarks of a partition given to `begin`."""
         return _stamps_of(assigned).watermarks
+
+    def note_read(self, assigned: AssignedPartition, record: ConsumerRecord, read_s: float) -> None:
+        """Learn the time from a record, unless it may have waited in the topic for long.
+
+        Args:
+            assigned: the partition.
+            record: of it, just read.
+            read_s: monotonic time, seconds.
+        """
+        end_offset = _stamps_of(assigned).end_offset
+        if end_offset is None or record.offset < end_offset:
+            return
+        if self.clock is None:
+            self.clock = AppendClock(record.timestamp, read_s)
+        self.clock.note(record.timestamp, read_s)
+
+    def clock_ms(self, now_s: float) -> int:
+        """The wall clock, but not ahead of the brokers' clocks once they are known, milliseconds since 1970 UTC.
+
+        Args:
+            now_s: monotonic time, seconds.
+        """
+        wall_ms = now_us() // 1000
+        return wall_ms if self.clock is None else min(wall_ms, self.clock.time_ms(now_s))
 
     @staticmethod
     async def until_sure(assigned: AssignedPartition) -> None:
@@ -102,6 +131,8 @@ class _PartitionStamps:
         """Cleared while decisions may not be kept."""
         self.sure.set()
         self._beats: list[Beat] = []
+        self.end_offset: int | None = None
+        """The end of the partition when it was seen last: what is there or after it was appended since."""
 
     def before_commit(self, offset: int | None) -> int | None:
         assigned, watermarks, stamps = self._assigned, self.watermarks, self._stamps
@@ -109,6 +140,8 @@ class _PartitionStamps:
         if not (stamps.pipes or watermarks.in_use):
             return None
         now_s, end = monotonic_s(), assigned.end()
+        if end is not None:
+            self.end_offset = end.offset
         if watermarks.next_offset is None and assigned.position is None and end is not None:
             watermarks.go_to(end.offset)
         if watermarks.next_offset is None:
@@ -121,7 +154,7 @@ class _PartitionStamps:
         if assigned.active and not watermarks.unsure:
             watermarks.decide_pipes(stamps.pipes, stamps.pipes_offset, end, now_s)
             if end is not None:
-                self._beats = watermarks.decide_beats(committed, end, now_s, now_us() // 1000)
+                self._beats = watermarks.decide_beats(committed, end, now_s, stamps.clock_ms(now_s))
         if not watermarks.unsure:
             return None
         self.sure.clear()

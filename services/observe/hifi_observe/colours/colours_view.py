@@ -159,6 +159,12 @@ class ColoursView:
         colours = {} if self._colours is None else self._colours.colours
         return {name: colour.woken_ms * 1000 for name, colour in colours.items()}
 
+    @property
+    def left_open(self) -> dict[str, Sequence[Mapping[str, Any]]]:
+        """Name of a colour that is asleep to the last watermarks of its observe where deliveries are parked."""
+        colours = {} if self._colours is None else self._colours.colours
+        return {name: colour.left_open for name, colour in colours.items() if colour.left_open}
+
     async def watermarks(self) -> dict[str, Sequence[Watermark] | str]:
         """The watermarks that the observe of each colour states, or why it does not answer; without colours asleep."""
         colours = {} if self._colours is None else self._colours.colours

@@ -11,12 +11,13 @@ from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 
 from hifi.kafka.clients import admin_client, assigned_consumer
+from hifi.kafka.late_answers import LateAnswers
 from hifi.kafka.topics import Topics
 from hifi.runtime.clock import monotonic_s, now_us
+from hifi.runtime.trusted_clock import TrustedClock, read_clocks
 from hifi_observe.settings import ObserveSettings
 from hifi_observe.watermark.chain_statements import ChainStatements
 from hifi_observe.watermark.chains import Chain, ChainReading, TopicEnd, servers_of
-from hifi_observe.watermark.trusted_clock import TrustedClock, read_clocks
 
 _INTERVAL_S: Final = 0.5
 _IDLE_S: Final = 2.0
@@ -52,6 +53,7 @@ class ChainReader:
         self._clock = clock
         self._marker_ranges: dict[TopicPartition, tuple[int, int]] = {}
         """Partition to two offsets with nothing but markers in between, as found last."""
+        self._late_answers = LateAnswers()
 
     async def run(self) -> None:
         """Read until cancelled, or until there is no chain any more.
@@ -103,6 +105,8 @@ class ChainReader:
         except KafkaError as error:
             chain.forget(f"its offsets cannot be read ({type(error).__name__})")
             return
+        if chain_reading is None:
+            return
         if isinstance(chain_reading, str):
             chain.forget(chain_reading)
         elif self._chains.known_chain(pipe) is chain:
@@ -122,15 +126,18 @@ class ChainReader:
         admin: Any,
         end_consumer: Any,
         marker_consumer: Any,
-    ) -> ChainReading | str:
-        """The state of a topic now, or the reason why it is unknown."""
+    ) -> ChainReading | str | None:
+        """The state of a topic now, or the reason why it is unknown; None: it may be that of a replaced broker."""
         topic, awaited_ends = chain.topic.topic, chain.oldest_ends
         descriptions = await admin.describe_topics([topic])
         numbers = sorted(row["partition"] for row in descriptions[0]["partitions"])
         if not numbers:
             return "it does not exist, or observe may not read it"
         tps = [TopicPartition(topic, number) for number in numbers]
+        asked_us = read_clocks().monotonic_us
         end_offsets = await end_consumer.end_offsets(tps)
+        if not self._late_answers.counts(asked_us, read_clocks().monotonic_us):
+            return None
         first_offsets = await end_consumer.beginning_offsets(tps)
         group = await admin.list_consumer_group_offsets(self._topics.group(f"collect.{pipe}"), partitions=tps)
         read_offsets = {}

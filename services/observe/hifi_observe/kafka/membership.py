@@ -6,6 +6,7 @@ from typing import Any
 from aiokafka import ConsumerRebalanceListener, TopicPartition
 
 from hifi.kafka.clients import close, group_consumer
+from hifi.kafka.partition_lease import PartitionLease
 from hifi.kafka.settings import ServiceSettings
 from hifi.kafka.topics import Topics
 
@@ -20,6 +21,16 @@ class PartitionMembership(ConsumerRebalanceListener):  # type: ignore[misc]
         self._changed = changed
         self._topic = topics.raw
         self._consumer: Any = group_consumer(settings, topics.group("observe"), auto_offset_reset="latest")
+        self._lease = PartitionLease(lambda: self._consumer, settings.session_timeout_s)
+
+    def held(self) -> bool:
+        """Whether Kafka certainly has not given this member's partition numbers to another one."""
+        return self._lease.held()
+
+    @property
+    def generation(self) -> int:
+        """The generation of the group in which the assignment was last confirmed; it rises with each rebalance."""
+        return int(self._consumer.membership.generation)
 
     async def start(self) -> None:
         """Join the group.

@@ -9,10 +9,10 @@ from aiokafka import ConsumerRecord, TopicPartition
 from hifi.kafka.topic_follower import PartitionFollower, TakeRecord
 from hifi.kafka.topics import Topics
 from hifi.runtime.clock import monotonic_s
+from hifi.runtime.trusted_clock import read_clocks
 from hifi_observe.minutes import record_keys
 from hifi_observe.minutes.minute_store import MinuteStore
 from hifi_observe.settings import ObserveSettings
-from hifi_observe.watermark.trusted_clock import read_clocks
 from hifi_observe.watermark.watermark_store import WatermarkStore
 
 WRITER: Final = "hifi_writer"

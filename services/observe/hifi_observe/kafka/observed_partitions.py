@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from hifi.kafka.admin import topic_names
 from hifi.runtime.clock import monotonic_s
 from hifi.runtime.health import Health
+from hifi.runtime.trusted_clock import TrustedClock
 from hifi_observe.kafka.publisher import Publisher
 from hifi_observe.kafka.topic_reader import TopicReader
 from hifi_observe.ledger.partition_ledger import PartitionLedger
+from hifi_observe.minutes.record_keys import partition_of
 from hifi_observe.pipes import ObservedPipes
 from hifi_observe.settings import ObserveSettings
 from hifi_observe.traces.event_tracer import EventTracer
-from hifi_observe.watermark.trusted_clock import TrustedClock
 
 _CONDITION = "ledgers"
 
@@ -57,6 +58,16 @@ class ObservedPartitions:
     def numbers(self) -> set[int]:
         """Partition numbers that this instance observes."""
         return set(self.ledgers)
+
+    @property
+    def held(self) -> bool:
+        """Whether Kafka certainly has not given these partition numbers to another instance."""
+        return self._reader is not None and self._reader.held
+
+    def term_of(self, pipe: str) -> int:
+        """The term in which this instance owns a pipe; 0: it does not."""
+        ledger = self.ledgers.get(partition_of(pipe, self.count)) if self.count else None
+        return 0 if ledger is None else ledger.term
 
     @property
     def count(self) -> int:

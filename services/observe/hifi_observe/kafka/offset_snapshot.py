@@ -6,8 +6,10 @@ from typing import Any, Final
 from aiokafka import TopicPartition
 
 from hifi.kafka.clients import admin_client
+from hifi.kafka.late_answers import LateAnswers
 from hifi.kafka.topics import Topics
 from hifi.pipe.lookup_problems import problems_of
+from hifi.runtime.trusted_clock import read_clocks
 from hifi_observe.ledger import stage
 from hifi_observe.ledger.closing import LakeRead, OffsetSnapshot
 
@@ -28,6 +30,7 @@ class OffsetSnapshotReader:
         self._admin = admin_client(bootstrap, client_id)
         self._topics = topics
         self._names = read_topics(topics)
+        self._late_answers = LateAnswers()
         self.lookup_problems: dict[str, str] = {}
         """Lookup (`pipe/name`) to the reason why its table is not as it should be, as enrich last noted."""
 
@@ -50,7 +53,7 @@ class OffsetSnapshotReader:
         taken_us: int,
         lake: frozenset[tuple[str, str]] = frozenset(),
     ) -> dict[int, OffsetSnapshot]:
-        """Read one snapshot for each partition number.
+        """Read one snapshot for each partition number; none if the ends may be those of a broker that was replaced.
 
         Args:
             consumer: started.
@@ -84,9 +87,12 @@ class OffsetSnapshotReader:
         parked_firsts = await consumer.beginning_offsets(
             [self.tp(stage.PARKED, partition) for partition in partitions]
         )
+        asked_us = read_clocks().monotonic_us
         end_offsets = await consumer.end_offsets(
             [self.tp(name, partition) for name in self._names for partition in partitions]
         )
+        if not self._late_answers.counts(asked_us, read_clocks().monotonic_us):
+            return {}
         return {
             partition: OffsetSnapshot(
                 taken_us,

@@ -49,8 +49,12 @@ async def publish_minutes(
         for pipe in unpublished.keys() - set(owned_pipes):
             del unpublished[pipe]  # its owner publishes newer ones
         for pipe in owned_pipes:
+            if not partitions.held:
+                break  # another instance may own it by now
             try:
-                unpublished[pipe] = unpublished.get(pipe, []) + merger.merge(pipe)
+                unpublished[pipe] = (
+                    unpublished.get(pipe, []) + store.take_overtaken(pipe) + merger.merge(pipe)
+                )
                 if unpublished[pipe]:
                     await publisher.pipe(pipe, unpublished[pipe])
                 del unpublished[pipe]

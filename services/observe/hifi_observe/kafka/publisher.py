@@ -16,6 +16,7 @@ from hifi_observe.ledger.closing import MinuteResult
 from hifi_observe.minutes import record_keys
 from hifi_observe.minutes.figures_pieces import pieces_of
 from hifi_observe.minutes.merged_minute import dump
+from hifi_observe.minutes.terms import with_term
 from hifi_observe.watermark.part import WatermarkPart
 from hifi_observe.watermark.statement import Watermark
 
@@ -71,14 +72,27 @@ class Publisher:
         return self._partitions()
 
     async def closed(
-        self, partition: int, minute_results: Sequence[MinuteResult], marker: dict[str, Any], at_us: int
+        self,
+        partition: int,
+        minute_results: Sequence[MinuteResult],
+        marker: dict[str, Any],
+        at_us: int,
+        term: int,
     ) -> None:
-        """Write closed minutes, then the marker: after a restart in between, the minutes are closed again."""
+        """Write closed minutes, then the marker: after a restart in between, the minutes are closed again.
+
+        Args:
+            partition: number.
+            minute_results: of its ledger.
+            marker: of its ledger.
+            at_us: when they closed, microseconds since 1970 UTC.
+            term: of the owner of the partition number.
+        """
         records_by_partition: defaultdict[int, list[Record]] = defaultdict(list)
         for minute_result in minute_results:
             pipe_minute = minute_result.pipe_minute
             key = record_keys.part(pipe_minute.pipe, pipe_minute.minute, partition)
-            dumped = partial(dump, minute_result, partition, at_us)
+            dumped = partial(dump, minute_result, partition, at_us, term=term)
             bodies = (dumped(sets_once=sets_once) for sets_once in (False, True))
             records_by_partition[record_keys.partition_of(pipe_minute.pipe, self.partitions)].append(
                 sendable_record(key, bodies, partial(dumped, with_identities=False))
@@ -87,7 +101,7 @@ class Publisher:
             await self._producer.send_and_wait(self._topics.minutes, number, records)
         record = Record(
             record_keys.closed(partition),
-            orjson.dumps(marker | {"at": at_us}, option=orjson.OPT_NON_STR_KEYS),
+            orjson.dumps(with_term(term, marker | {"at": at_us}), option=orjson.OPT_NON_STR_KEYS),
             [],
         )
         for number in range(self.partitions):

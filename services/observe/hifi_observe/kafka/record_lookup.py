@@ -8,7 +8,8 @@ from typing import Any, Final
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
-from hifi.delivery.dead_letters.reader import replayed
+from hifi.delivery.dead_letters.letter import DeadLetter
+from hifi.delivery.dead_letters.reader import replay_notes
 from hifi.kafka.clients import topic_consumer
 from hifi.kafka.settings import ServiceSettings
 from hifi.kafka.topics import Topics
@@ -177,7 +178,7 @@ async def dead_letters(
     Raises:
         Retryable: Kafka does not answer.
     """
-    matching: list[dict[str, Any]] = []
+    matching: list[tuple[dict[str, Any], DeadLetter]] = []
     async with _reader(settings) as reader:
         for partition in range(partitions):
             async for record in reader.span(TopicPartition(topics.dead_letter, partition), -2000, None):
@@ -185,16 +186,18 @@ async def dead_letters(
                 if letter["pipe"] == pipe and all(
                     not value or letter[name] == value for name, value in conditions.items()
                 ):
-                    matching.append(letter)
-    newest_letters = sorted(matching, key=lambda letter: -letter["at_ms"])[:limit]
+                    headers = list(record.headers)
+                    without_data = DeadLetter(partition, record.offset, record.timestamp, None, None, headers)
+                    matching.append((letter, without_data))
+    newest_letters = sorted(matching, key=lambda letter: -letter[0]["at_ms"])[:limit]
     if newest_letters:
         try:
-            replayed_positions = await replayed(settings.kafka, topics, newest_letters[-1]["at_ms"])
+            notes = await replay_notes(settings.kafka, topics, newest_letters[-1][0]["at_ms"])
         except (Misconfigured, KafkaError) as error:
             raise Retryable(f"Kafka does not answer: {error!r}") from error
-        for letter in newest_letters:
-            letter["replayed"] = (letter["partition"], letter["offset"]) in replayed_positions
-    return newest_letters
+        for letter, without_data in newest_letters:
+            letter["replayed"] = notes.cover(without_data)
+    return [letter for letter, _ in newest_letters]
 
 
 def _dead_letter(record: ConsumerRecord, *, masks: bool, hides_id: bool) -> dict[str, Any]:

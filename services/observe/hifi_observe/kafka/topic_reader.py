@@ -7,10 +7,12 @@ from typing import Any, Final
 from aiokafka.errors import IllegalStateError
 
 from hifi.kafka.clients import adaptive_consumer, close
+from hifi.kafka.late_answers import LateAnswers
 from hifi.kafka.settings import ServiceSettings
 from hifi.kafka.topics import Topics
 from hifi.runtime import log
 from hifi.runtime.clock import monotonic_s, now_us
+from hifi.runtime.trusted_clock import TrustedClock, read_clocks
 from hifi_observe.kafka.ledger_recovery import load_ledger
 from hifi_observe.kafka.membership import PartitionMembership
 from hifi_observe.kafka.offset_snapshot import OffsetSnapshotReader, read_topics
@@ -20,8 +22,6 @@ from hifi_observe.ledger.closing import ClosingRules, LakeRead
 from hifi_observe.ledger.partition_ledger import PartitionLedger
 from hifi_observe.settings import ObserveSettings
 from hifi_observe.traces.event_tracer import EventTracer
-from hifi_observe.watermark.late_answers import LateAnswers
-from hifi_observe.watermark.trusted_clock import TrustedClock, read_clocks
 
 _BATCH: Final = 250
 """Records a turn of the event loop. Larger batches exceed a core's cache and cost a fifth more per record."""
@@ -29,6 +29,8 @@ _RAW_ENDS_S: Final = 0.25
 """Time between requests for the ends of `raw`; the watermark is as coarse."""
 _FETCH_BYTES: Final = 1024 * 1024
 _WAIT_MS: Final = 500
+_LAG_S: Final = 10.0
+"""A broker may not know the newest records of a topic for this long, seconds; see `hifi.kafka.topic_follower`."""
 
 logger = log.get(__name__)
 
@@ -85,6 +87,8 @@ class TopicReader:
         self._lock = asyncio.Lock()
         """Held while minutes are closed and published, and while partitions are added or removed."""
         self._amended_s = 0.0
+        self._short_since_s: dict[int, float] = {}
+        """Partition number to since when a topic ends before what was read of it, monotonic clock."""
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """The error because of which this reader must stop."""
 
@@ -92,6 +96,11 @@ class TopicReader:
     def lookup_problems(self) -> Mapping[str, str]:
         """Lookup (`pipe/name`) to the reason why its table is not as it should be."""
         return self._snapshots.lookup_problems
+
+    @property
+    def held(self) -> bool:
+        """Whether Kafka certainly has not given these partition numbers to another instance."""
+        return self._membership.held()
 
     async def run(self) -> None:
         """Join the group and read until cancelled.
@@ -128,9 +137,15 @@ class TopicReader:
         async with self._lock:
             for partition in removed:
                 self.ledgers.pop(partition, None)
+                self._short_since_s.pop(partition, None)
             for partition in sorted(added):
                 self.ledgers[partition] = await load_ledger(
-                    self._settings, self._topics, self._publisher.partitions, self._rules, partition
+                    self._settings,
+                    self._topics,
+                    self._publisher.partitions,
+                    self._rules,
+                    partition,
+                    self._membership.generation,
                 )
                 if tables := self._lake():
                     self.ledgers[partition].lake = LakeRead(0, tables)
@@ -210,38 +225,79 @@ class TopicReader:
         while True:
             started_s = monotonic_s()
             async with self._lock:
-                due_partitions = [partition for partition, ledger in self.ledgers.items() if not ledger.busy]
-                if due_partitions:
-                    snapshots = await self._snapshots.snapshots(
-                        self._consumer, due_partitions, self._time_us(), self._lake()
-                    )
-                    self.answered_s = monotonic_s()
-                    for partition, snapshot in snapshots.items():
-                        self.ledgers[partition].begin(snapshot)
+                await self._begin_snapshots()
                 await self._close_minutes()
             await asyncio.sleep(
                 max(0.02, self._settings.observe_snapshot_interval_s - (monotonic_s() - started_s))
             )
 
-    def _time_us(self) -> int:
-        """The time by which minutes are closed: a clock that is set ahead must not close those that follow."""
-        trusted_us = self._clock.time_us(read_clocks())
-        return now_us() if trusted_us is None else trusted_us
+    async def _begin_snapshots(self) -> None:
+        """Give a snapshot to each ledger that has none, unless a topic ends before what was read of it."""
+        taken_us = self._time_us()
+        if not self.ledgers or taken_us is None:
+            return
+        # What is read while Kafka answers may be above the ends that it answers.
+        positions = {partition: dict(ledger.positions) for partition, ledger in self.ledgers.items()}
+        snapshots = await self._snapshots.snapshots(self._consumer, positions, taken_us, self._lake())
+        self.answered_s = monotonic_s()
+        for partition, snapshot in snapshots.items():
+            ledger = self.ledgers[partition]
+            short_names = snapshot.short_topics(positions[partition])
+            if short_names:
+                await self._begin_again(ledger, short_names)
+            else:
+                self._short_since_s.pop(partition, None)
+                if not ledger.busy:
+                    ledger.begin(snapshot)
+
+    async def _begin_again(self, ledger: PartitionLedger, names: list[str]) -> None:
+        """Read topics from their beginning that stay shorter than what was read of them.
+
+        They were created again, or a broker lost their newest records. Until then minutes wait: what is in the topics
+        now was not read.
+        """
+        now_s = monotonic_s()
+        if now_s - self._short_since_s.setdefault(ledger.partition, now_s) < _LAG_S:
+            return
+        tps = {self._snapshots.tp(name, ledger.partition): name for name in names}
+        for tp, first_offset in (await self._consumer.beginning_offsets(list(tps))).items():
+            name = tps[tp]
+            logger.warning(
+                "topic-recreated",
+                topic=name,
+                partition=ledger.partition,
+                position=ledger.positions[name],
+                first=first_offset,
+            )
+            ledger.begin_again(name, first_offset)
+            self._consumer.seek(tp, first_offset)
+        del self._short_since_s[ledger.partition]
+
+    def _time_us(self) -> int | None:
+        """The time by which minutes are closed; None: Kafka has not confirmed it yet.
+
+        A clock that is set ahead must not close minutes that follow.
+        """
+        return self._clock.time_us(read_clocks())
 
     async def _close_minutes(self) -> None:
-        now_s = monotonic_s()
+        now_s, time_us = monotonic_s(), self._time_us()
+        if time_us is None:
+            return
         amends = now_s - self._amended_s >= self._settings.observe_amend_interval_s
         if amends:
             self._amended_s = now_s
-        newest_minute = self._rules.newest_closable(self._time_us())
+        newest_minute = self._rules.newest_closable(time_us)
         for partition, ledger in self.ledgers.items():
+            if not self.held:
+                return  # another instance may have published more by now; else it is tried again
             if not ledger.reached:
                 continue
-            if newest_minute <= ledger.closed_minute and not amends:
+            if newest_minute <= ledger.told_minute and not amends:
                 ledger.drop_snapshot()
                 continue
-            closed_before = ledger.closed_minute
+            told_before = ledger.told_minute
             minute_results = ledger.settle()
             marker = ledger.marker()
-            if minute_results or ledger.closed_minute > closed_before:
-                await self._publisher.closed(partition, minute_results, marker, now_us())
+            if minute_results or ledger.told_minute != told_before:
+                await self._publisher.closed(partition, minute_results, marker, now_us(), ledger.term)

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Final
 
+from hifi.runtime.trusted_clock import read_clocks
 from hifi_observe import metrics
 from hifi_observe.kafka.observed_partitions import ObservedPartitions
 from hifi_observe.kafka.publisher import Publisher
@@ -20,7 +21,6 @@ from hifi_observe.watermark.part import (
     raise_floors,
 )
 from hifi_observe.watermark.statement import Watermark, microseconds, state
-from hifi_observe.watermark.trusted_clock import read_clocks
 from hifi_observe.watermark.watermark_store import Key, WatermarkStore, key_of
 
 _MANY: Final = 50

@@ -83,6 +83,10 @@ class OffsetSnapshot:
         """Whether every topic was read up to the ends."""
         return all(positions.get(topic, 0) >= end for topic, end in self.ends.items())
 
+    def short_topics(self, positions: Mapping[str, int]) -> list[str]:
+        """Topics that end before what had been read of them when the snapshot was begun."""
+        return [topic for topic, end in self.ends.items() if end < positions.get(topic, 0)]
+
 
 @dataclass(slots=True)
 class MinuteResult:

@@ -56,6 +56,11 @@ class Frontier:
             self._unread_ends.append(RawEnd(asked_us, end))
         return clock_ascends
 
+    def begin_again(self) -> None:
+        """The topic is read from its beginning again, which may end before the ends so far."""
+        self._unread_ends.clear()
+        self._newest_end = self.reached_us = 0
+
     def pieces(self, next_offset: int, stop_offset: int) -> list[tuple[int, int]]:
         """Divide offsets that are read now, and count them as read.
 

@@ -78,6 +78,11 @@ class IngestActivity:
         if report.ranges:
             self._waiting_reports.append((offset, report))
 
+    def begin_again(self) -> None:
+        """The topic is read from its beginning again: offsets so far mean nothing."""
+        self._waiting_reports.clear()
+        self._first_offsets.clear()
+
     def releases(self) -> set[str]:
         """The releases that processes of ingest run on which report; empty text: one before 0.1.0rc2."""
         since_ms = self.last_ms - _REPORT_TOLERANCE_MS

@@ -48,13 +48,20 @@ class PartitionLedger:
     def __init__(self, partition: int, rules: ClosingRules) -> None:
         self.partition = partition
         self.rules = rules
+        self.term = 0
+        """Of its owner (`hifi_observe.minutes.terms`); 0: none."""
         self.pipe_minutes: dict[tuple[str, int], PipeMinute] = {}
         self.backlogs: dict[str, Backlog] = {}
         self.positions: dict[str, int] = {}
         """Topic to the next offset to read."""
         self.closed_minute = -1
         """The newest minute that was closed."""
-        self._previous_closed_minute = -1
+        self.told_minute = -1
+        """The newest minute whose gaps and answers of ingest a marker has; below `closed_minute` after the clock was
+        set back, until those minutes end."""
+        self._previous_told_minute = -1
+        self._resumed_minute = -1
+        """Ack reports of minutes up to this one were not all read since the restart."""
         self.reached_us = 0
         """The time up to which everything was read, microseconds since 1970 UTC."""
         self.foreign: Counter[str] = Counter()
@@ -82,7 +89,9 @@ class PartitionLedger:
     ) -> "PartitionLedger":
         """Continue after a restart from a marker and the closed minutes; read on from its restart points."""
         ledger = cls(partition, rules)
-        ledger.closed_minute = ledger._previous_closed_minute = int(marker["minute"])
+        ledger.closed_minute = int(marker["minute"])
+        ledger.told_minute = int(marker.get("told", ledger.closed_minute))
+        ledger._previous_told_minute = ledger._resumed_minute = ledger.told_minute
         ledger._published_offsets = dict(marker["through"])
         ledger.positions = dict(marker["restart"])
         ledger.ingest.first_ms, ledger.ingest.last_ms = marker.get("ack_reported", (0, 0))
@@ -95,13 +104,14 @@ class PartitionLedger:
 
     def marker(self) -> dict[str, Any]:
         """The state that a restart needs besides the closed minutes; write it after them."""
-        first_minute = max(self._previous_closed_minute + 1, self.closed_minute - _MARKED_MINUTES)
-        minutes = range(first_minute, self.closed_minute + 1)
+        first_minute = max(self._previous_told_minute + 1, self.told_minute - _MARKED_MINUTES)
+        minutes = range(first_minute, self.told_minute + 1)
         gaps = {minute: self.ingest.gap_s(minute) for minute in minutes}
         answers = {minute: self.ingest.answers(minute) for minute in minutes}
         paused = {minute: self.ingest.paused(minute) for minute in minutes}
         return {
             "minute": self.closed_minute,
+            "told": self.told_minute,
             "through": self._published_offsets,
             "restart": self.restart_points(),
             "ack_reported": (self.ingest.first_ms, self.ingest.last_ms),
@@ -116,7 +126,8 @@ class PartitionLedger:
         self._snapshot = snapshot
         self.open_events.holds.note_time(snapshot.taken_us)
         for topic, committed in snapshot.committed.items():
-            self._backlog(topic).commit(committed)
+            if committed <= snapshot.ends.get(topic, committed):  # else it is of the topic before this one
+                self._backlog(topic).commit(committed)
         parked_first = snapshot.parked_first
         for pipe_minute in self.pipe_minutes.values():
             if pipe_minute.lasts.get(stage.PARKED, parked_first) < parked_first:
@@ -136,6 +147,24 @@ class PartitionLedger:
         """Whether everything below the snapshot's end offsets was read."""
         return self._snapshot is not None and self._snapshot.reached(self.positions)
 
+    def begin_again(self, topic: str, first_offset: int) -> None:
+        """Read a topic from its first offset again: what it has now was not read. Drops the snapshot.
+
+        Records that were counted before count as copies.
+        """
+        self._snapshot = None
+        self.positions[topic] = first_offset
+        self._published_offsets.pop(topic, None)
+        self.backlogs.pop(topic, None)
+        for pipe_minute in self.pipe_minutes.values():
+            pipe_minute.begin_again(topic)
+        if topic == stage.RAW:
+            self.open_events.frontier.begin_again()
+        elif topic == stage.ENRICHED:
+            self._lake_backlog = Backlog(stage.LAKE)
+        elif topic == stage.ACCEPTED:
+            self.ingest.begin_again()
+
     def drop_snapshot(self) -> None:
         """Finish a snapshot without closing anything; what was passed stays passed."""
         if self._snapshot is not None:
@@ -151,7 +180,12 @@ class PartitionLedger:
         newest_minute = self.rules.newest_closable(taken_us)
         minute_ended = newest_minute > self.closed_minute
         if minute_ended:
-            self._previous_closed_minute, self.closed_minute = self.closed_minute, newest_minute
+            self.closed_minute = newest_minute
+        if newest_minute > self.told_minute:
+            self._previous_told_minute, self.told_minute = self.told_minute, newest_minute
+        elif newest_minute < self.told_minute:
+            # The clock was ahead: minutes that have not come yet were told to be without a heartbeat.
+            self._previous_told_minute = self.told_minute = max(newest_minute, self._resumed_minute)
         minute_results = [
             close_minute(
                 pipe_minute, self.pending, self.ingest, self._counted_offsets(), self._lake_destinations
@@ -194,7 +228,7 @@ class PartitionLedger:
         for topic, backlog in [*self.backlogs.items(), (stage.ENRICHED, self._lake_backlog)]:
             if backlog.head is not None:
                 points[topic] = min(backlog.head, points.get(topic, backlog.head))
-        first_report = self.ingest.first_offset(self.closed_minute)
+        first_report = self.ingest.first_offset(self.told_minute)
         if first_report is not None and stage.ACCEPTED in points:
             points[stage.ACCEPTED] = min(first_report, points[stage.ACCEPTED])
         return points

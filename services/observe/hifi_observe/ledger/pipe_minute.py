@@ -218,6 +218,11 @@ class PipeMinute:
         self.firsts.setdefault(topic, offset)
         self.lasts[topic] = offset
 
+    def begin_again(self, topic: str) -> None:
+        """A topic is read from its beginning again: offsets in it so far mean nothing."""
+        for offsets in (self.firsts, self.lasts, self._counted_offsets):
+            offsets.pop(topic, None)
+
     @property
     def offsets(self) -> dict[str, tuple[int, int]]:
         """Topic to the first and the last offset of this minute in it."""

@@ -69,11 +69,11 @@ class DayRecord:
             for minute in range(span.first, span.first + span.length):
                 yield minute, span.state
 
-    def by_state(self) -> dict[str, int]:
-        """Number of minutes up, down and unknown."""
+    def by_state(self, first: int = 0, end: int = DAY_MINUTES) -> dict[str, int]:
+        """Number of minutes up, down and unknown, from a minute of the day to before another."""
         minutes = dict.fromkeys((UP, DOWN, UNKNOWN), 0)
         for span in self.spans:
-            minutes[span.state.state] += span.length
+            minutes[span.state.state] += max(0, min(span.end, end) - max(span.first, first))
         return minutes
 
     def updated(self, minutes: Iterable[tuple[int, MinuteState]], counts: Mapping[str, int]) -> "DayRecord":

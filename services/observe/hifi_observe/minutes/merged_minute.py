@@ -14,6 +14,7 @@ from hifi_observe.ledger.sketch import Sketch
 from hifi_observe.ledger.stage import EventStage
 from hifi_observe.ledger.watch_counts import WatchCounts
 from hifi_observe.minutes.availability import IngestHealth, JudgedDeliveries, Judgement, SloLimits, judge
+from hifi_observe.minutes.terms import with_term
 
 LISTED = 100_000
 """Lost identities listed for a minute and partition; further ones are only counted."""
@@ -57,6 +58,7 @@ def dump(
     *,
     sets_once: bool = False,
     with_identities: bool = True,
+    term: int = 0,
 ) -> dict[str, Any]:
     """JSON of a closed minute: the state from which a restart continues, and the counts that are merged.
 
@@ -66,9 +68,10 @@ def dump(
         at_us: when it closed, microseconds since 1970 UTC.
         sets_once: see `PipeMinute.dump`.
         with_identities: False: lost events have no names, and a restart cannot amend the minute.
+        term: of the owner of the partition number.
     """
     pipe_minute = minute_result.pipe_minute
-    return {
+    share_json = {
         "pipe": pipe_minute.pipe,
         "minute": pipe_minute.minute,
         "partition": partition,
@@ -86,6 +89,7 @@ def dump(
         "backfill_left": _backfill_left(minute_result),
         "pipe_minute": pipe_minute.dump(sets_once=sets_once, with_identities=with_identities),
     }
+    return with_term(term, share_json)
 
 
 def _backfill_left(minute_result: MinuteResult) -> list[list[Any]]:

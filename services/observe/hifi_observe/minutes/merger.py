@@ -14,6 +14,7 @@ from hifi_observe.minutes.day_record import COUNTS, KEPT_DAYS, DayRecord, day_of
 from hifi_observe.minutes.merged_minute import MinuteShare, may_end, merge, read_share
 from hifi_observe.minutes.minute_store import MinuteStore
 from hifi_observe.minutes.named_ids import NamedIds
+from hifi_observe.minutes.terms import with_term
 from hifi_observe.minutes.usage import with_deleted
 
 Records = list[tuple[bytes, dict[str, Any] | None]]
@@ -41,6 +42,7 @@ class MinuteMerger:
         keep_lags: Callable[[], bool] = lambda: False,
         rules: ClosingRules = _RULES,
         owners: Callable[[str], tuple[str, ...] | None] = lambda _: None,
+        term: Callable[[str], int] = lambda _: 0,
     ) -> None:
         """Set up.
 
@@ -54,6 +56,7 @@ class MinuteMerger:
             keep_lags: whether minutes keep their distribution of lags, for a stream with two colours.
             rules: for how long ledgers follow unresolved events, and so need the shares after a restart.
             owners: returns by which the owner of a pipe is named; None: the pipe was deleted.
+            term: returns the term (`hifi_observe.minutes.terms`) in which this instance owns a pipe; 0: none.
         """
         self._store = store
         self._partitions = partitions
@@ -70,6 +73,7 @@ class MinuteMerger:
         """Pipe to the minute from which on a gap is still to be merged."""
         self._rules = rules
         self._owners = owners
+        self._term = term
         self.unreadable: dict[bytes, str] = {}
         """Key of what is no share, in the place of one, to why; whoever tells of it removes it."""
         self.unmerged: dict[int, str] = {}
@@ -165,21 +169,24 @@ class MinuteMerger:
         shares = self._shares(pipe, minute)
         previous_minute = self._store.minute(pipe, minute)
         merged_of = self._merged_of[pipe]
-        earlier_shares, shares_of = merged_of.get(minute), {share.partition: share.at_us for share in shares}
-        if previous_minute is not None and (
-            max(shares_of.values(), default=0) <= previous_minute.get("at_us", 0)
-            if earlier_shares is None  # before a restart
-            else shares_of == earlier_shares
-        ):
-            return None
+        shares_of = {share.partition: share.at_us for share in shares}
+        intake = self._store.intake(pipe, minute)
+        if previous_minute is not None:
+            known_intake = IngestHealth.of(previous_minute.get("intake", {}))
+            if minute not in self._store.retold:
+                # Markers cover the minutes that closed last: of those before a restart only the merged minute knows.
+                intake = intake.worst(known_intake)
+            if not shares and previous_minute.get("offsets"):
+                return None  # its events cannot be merged again
+            is_merged = _is_merged_of(shares_of, merged_of.get(minute), previous_minute)
+            if is_merged and (minute not in self._store.retold or intake == known_intake):
+                return None
         merged_of[minute] = shares_of
         if len(merged_of) > self._amend_minutes:
             del merged_of[min(merged_of)]
-        intake = self._store.intake(pipe, minute)
-        if previous_minute is not None:
-            # Markers cover the minutes that closed last: of those before a restart only the merged minute knows.
-            intake = intake.worst(IngestHealth.of(previous_minute.get("intake", {})))
-        return merge(pipe, minute, shares, limits, intake, keep_lags=self._keep_lags())
+        merged = merge(pipe, minute, shares, limits, intake, keep_lags=self._keep_lags())
+        shares_at_us = {str(partition): at_us for partition, at_us in shares_of.items()}
+        return with_term(self._term(pipe), merged | {"shares_at_us": shares_at_us})
 
     def _shares(self, pipe: str, minute: int) -> list[MinuteShare]:
         """The shares of a minute, without what another program wrote in the place of one."""
@@ -316,3 +323,21 @@ class MinuteMerger:
                 minutes = int(self._rules.followed_s(may_end=may_end(share)) // 60) + _FORGOTTEN
         self._followed[key] = value, minutes
         return minutes
+
+
+def _is_merged_of(
+    shares_of: Mapping[int, int], earlier_shares: Mapping[int, int] | None, previous_minute: Mapping[str, Any]
+) -> bool:
+    """Whether a minute was merged of these shares.
+
+    Args:
+        shares_of: partition to the time of its share.
+        earlier_shares: of which this instance merged it last; None: it has not since its start.
+        previous_minute: as it was merged last.
+    """
+    if earlier_shares is not None:
+        return shares_of == earlier_shares
+    recorded_shares = previous_minute.get("shares_at_us")
+    if recorded_shares is None:  # merged by a release before
+        return max(shares_of.values(), default=0) <= int(previous_minute.get("at_us", 0))
+    return all(recorded_shares.get(str(partition)) == at_us for partition, at_us in shares_of.items())

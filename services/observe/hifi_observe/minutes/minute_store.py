@@ -12,6 +12,7 @@ from hifi_observe.minutes.availability import DOWN, IngestHealth
 from hifi_observe.minutes.day_record import COUNTS, DayRecord, MinuteState
 from hifi_observe.minutes.figures_pieces import joined
 from hifi_observe.minutes.open_minute import OpenMinutes
+from hifi_observe.minutes.terms import TERM, is_overtaken, term_of
 from hifi_observe.minutes.usage import NO_USAGE, DeletedMinutes, Usage, of_minute
 
 _Loaded = TypeVar("_Loaded")
@@ -65,6 +66,9 @@ class MinuteStore:
         """Minute to partition number to ingest's answers: 5xx, and all."""
         self.paused: dict[int, dict[int, dict[str, int]]] = defaultdict(dict)
         """Minute to partition number to pipe to requests refused because it is paused."""
+        self.retold: set[int] = (
+            set()
+        )  # minutes for which a marker replaced a gap in the heartbeat by another one
         self.losses: defaultdict[str, dict[int, int]] = defaultdict(dict)
         """Pipe to minute to events lost in it, where any were."""
         self.watched: defaultdict[str, dict[int, bytes]] = defaultdict(dict)
@@ -80,6 +84,9 @@ class MinuteStore:
         """Minute to the refusals of the front before two colours in it."""
         self.changed: defaultdict[str, set[int]] = defaultdict(set)
         """Pipe to minutes whose shares changed since they were last merged."""
+        self.overtaken: defaultdict[str, dict[bytes, bytes]] = defaultdict(dict)
+        """Pipe to key to the value of its share or merged minute, where a record of an earlier owner came after it: it
+        must be written again, since Kafka keeps the last one."""
 
     def kept(self) -> tuple[Mapping[str, Collection[int]], ...]:
         """What is kept of pipes: each pipe to minutes or days."""
@@ -138,9 +145,15 @@ class MinuteStore:
             self.losses[pipe].pop(minute, None)
             self.watched[pipe].pop(minute, None)
             self.usage[pipe].pop(minute, None)
+            self.overtaken[pipe].pop(record_keys.minute(pipe, minute), None)
+            return
+        known_value = self.minutes[pipe].get(minute)
+        if known_value is not None and is_overtaken(term_of(value), term_of(known_value)):
+            self.overtaken[pipe][record_keys.minute(pipe, minute)] = known_value
             return
         merged = orjson.loads(value)
         record_checks.MINUTE.validate_python(merged)
+        self.overtaken[pipe].pop(record_keys.minute(pipe, minute), None)
         usage, counts = of_minute(merged), tuple(int(merged[name]) for name in COUNTS)
         if merged.get("watched"):
             self.watched[pipe][minute] = orjson.dumps(merged["watched"])
@@ -170,27 +183,46 @@ class MinuteStore:
             self.downs[pipe][minute] = down_minute
 
     def _take_share(self, pipe: str, minute: int, partition: int, value: bytes | None) -> None:
-        shares = self.parts[pipe].setdefault(minute, {})
+        shares, key = self.parts[pipe].setdefault(minute, {}), record_keys.part(pipe, minute, partition)
+        known_value = shares.get(partition)
+        if known_value is not None and is_overtaken(term_of(value), term_of(known_value)):
+            self.overtaken[pipe][key] = known_value
+            return
+        self.overtaken[pipe].pop(key, None)
         if value is None:
             shares.pop(partition, None)
             if not shares:
                 del self.parts[pipe][minute]
                 self.changed[pipe].discard(minute)
-        elif shares.get(partition) != value:
+        elif known_value != value:
             shares[partition] = value
             self.changed[pipe].add(minute)
 
     def _take_marker(self, partition: int, marker: dict[str, Any]) -> None:
+        if is_overtaken(marker.get(TERM, 0), self.markers.get(partition, {}).get(TERM, 0)):
+            return
         self.markers[partition] = marker
-        for minute, gap_s in marker.get("gaps", {}).items():
-            self.gaps[int(minute)][partition] = gap_s
+        for minute_text, gap_s in marker.get("gaps", {}).items():
+            minute = int(minute_text)
+            if self.gaps[minute].get(partition, gap_s) != gap_s:
+                self._retell(minute)
+            self.gaps[minute][partition] = gap_s
         for minute, (failed, answered) in marker.get("answers", {}).items():
             self.answers[int(minute)][partition] = (failed, answered)
         for minute, pipes in marker.get("paused", {}).items():
             self.paused[int(minute)][partition] = pipes
+        first_kept_minute = marker["minute"] - _KEPT_MINUTES
         for by_minute in (self.gaps, self.answers, self.paused):
-            for old_minute in [minute for minute in by_minute if minute < marker["minute"] - _KEPT_MINUTES]:
+            for old_minute in [minute for minute in by_minute if minute < first_kept_minute]:
                 del by_minute[old_minute]
+        self.retold = {minute for minute in self.retold if minute >= first_kept_minute}
+
+    def _retell(self, minute: int) -> None:
+        """Judge a minute again, whose heartbeat was told before it had come: the clock was ahead."""
+        self.retold.add(minute)
+        for pipe, minutes in self.minutes.items():
+            if minute in minutes:
+                self.changed[pipe].add(minute)
 
     def _take_live(self, partition: int, piece: int, value: dict[str, Any]) -> None:
         if piece:
@@ -207,6 +239,10 @@ class MinuteStore:
         if previous_figures is not None and previous_figures["at"] != value["at"]:
             self.previous_live[partition] = previous_figures
         self.live[partition] = value
+
+    def take_overtaken(self, pipe: str) -> list[tuple[bytes, dict[str, Any]]]:
+        """Shares and merged minutes of a pipe to write again; they are returned once."""
+        return [(key, orjson.loads(value)) for key, value in self.overtaken.pop(pipe, {}).items()]
 
     def closed_minute(self, partitions: int) -> int:
         """The newest minute that all partition numbers have closed; -1: none yet."""
@@ -225,9 +261,13 @@ class MinuteStore:
         )
 
     def minute(self, pipe: str, minute: int) -> dict[str, Any] | None:
-        """A merged minute; None if it is not known."""
+        """A merged minute without its term; None if it is not known."""
         value = self.minutes.get(pipe, {}).get(minute)
-        return None if value is None else orjson.loads(value)
+        if value is None:
+            return None
+        merged: dict[str, Any] = orjson.loads(value)
+        merged.pop(TERM, None)
+        return merged
 
     def state(self, pipe: str, minute: int) -> MinuteState:
         """The state of a merged minute, with its causes."""

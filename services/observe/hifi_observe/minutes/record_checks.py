@@ -67,6 +67,7 @@ class _LiveBody(TypedDict):
 
 
 class _MinuteBody(TypedDict):
+    term: NotRequired[int]
     state: str
     causes: list[str]
     lost: int
@@ -74,6 +75,7 @@ class _MinuteBody(TypedDict):
 
 
 class _MarkerBody(TypedDict):
+    term: NotRequired[int]
     minute: int
     gaps: NotRequired[_Numbers]
     answers: NotRequired[dict[str, tuple[int, int]]]
@@ -84,6 +86,7 @@ class _MarkerBody(TypedDict):
 class _RestartBody(_MarkerBody):
     through: _Numbers
     restart: _Numbers
+    told: NotRequired[int]
 
 
 class _OpenRow(TypedDict):

@@ -86,6 +86,8 @@ class StepAccounting:
         """Partition number to step to what is proven there."""
         self._letters: dict[tuple[int, str], StepLetters] = {}
         """Partition number and step to its dead letters there, of each account."""
+        self._short: dict[tuple[int, str], int] = {}
+        """Partition number and step to the number of the last statement that named offsets which are not there."""
 
     def published(self, partition: int) -> dict[str, Any]:
         """Step to what is proven on a partition, for its momentary figures: what is not known here stays."""
@@ -169,6 +171,9 @@ class StepAccounting:
         tp = TopicPartition(self._settings.topics.enriched, partition)
         first_offset, since_ms, until_ms = offsets.start, None, None
         if offsets:
+            if (await consumer.end_offsets([tp]))[tp] < offsets.stop:
+                self._note_short(step, partition, statement)
+                return
             async for records in read_ranges(consumer, {tp: offsets}):
                 for record in records:
                     events.add(record.offset, record.headers)
@@ -188,6 +193,15 @@ class StepAccounting:
         )
         for finding in findings:
             logger.error("step-events-missing", step=step, **finding)
+
+    def _note_short(self, step: str, partition: int, statement: StepStatement) -> None:
+        """Tell once that a statement waits, since `enriched` ends before what the step has read of it.
+
+        A broker lags, or the topic was created again: then a later statement names offsets that it has.
+        """
+        if self._short.get((partition, step)) != statement.number:
+            self._short[partition, step] = statement.number
+            logger.warning("step-offsets-not-there", step=step, partition=partition, number=statement.number)
 
     async def _read_letters(
         self, consumer: Any, partition: int, letters: StepLetters, since_ms: int | None

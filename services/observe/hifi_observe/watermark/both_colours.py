@@ -1,11 +1,13 @@
-"""The watermark of a stream with two colours: the minimum over the colours that are not asleep. Pure.
+"""The watermark of a stream with two colours: the minimum over both; one that is asleep counts where it parks. Pure.
 
 A colour that was woken states first what it stated before it fell asleep. Its time is unknown until it has passed the
 waking: the minimum would go back, and without the colour it would be wrong of what the colour has accepted since.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
+
+from pydantic import TypeAdapter
 
 from hifi_observe.watermark.chains import ChainJson
 from hifi_observe.watermark.statement import (
@@ -19,19 +21,25 @@ from hifi_observe.watermark.statement import (
 )
 
 _NEVER: Final[Mapping[str, int]] = {}
+_NONE_ASLEEP: Final[Mapping[str, Sequence[Mapping[str, Any]]]] = {}
+_WATERMARK: Final = TypeAdapter(Watermark)
 _WORST: tuple[Verdict, ...] = (UNKNOWN, DEGRADED, CURRENT)
 
 
 def merge_watermarks(
-    colours: Mapping[str, Sequence[Watermark] | str], now_us: int, woken_us: Mapping[str, int] = _NEVER
+    colours: Mapping[str, Sequence[Watermark] | str],
+    now_us: int,
+    woken_us: Mapping[str, int] = _NEVER,
+    asleep: Mapping[str, Sequence[Mapping[str, Any]]] = _NONE_ASLEEP,
 ) -> list[Watermark]:
     """The watermarks over all colours, by pipe and destination.
 
     Args:
-        colours: name to the watermarks that its observe states, or why it does not answer. A colour that is asleep has
-            nothing open, since it was drained before, and is left out.
+        colours: name to the watermarks that its observe states, or why it does not answer; without colours asleep.
         now_us: microseconds since 1970 UTC.
         woken_us: name to when a colour was woken last; 0, or left out: it is not known.
+        asleep: name of a colour that is asleep to the watermarks that its observe stated last where deliveries are
+            parked; it was drained before, so it has nothing else open.
     """
     unanswered = [f"{name}: {answer}" for name, answer in sorted(colours.items()) if isinstance(answer, str)]
     watermarks_by_key: dict[tuple[str, str], dict[str, Watermark]] = {}
@@ -42,10 +50,41 @@ def merge_watermarks(
                 watermarks_by_key.setdefault((watermark["pipe"], watermark["destination"]), {})[name] = (
                     statement
                 )
+    left_open: dict[tuple[str, str], dict[str, Watermark]] = {}
+    for name, statements in sorted(asleep.items()):
+        for stated in statements:
+            try:
+                known_statement = _left_open(stated, now_us)
+            except (KeyError, TypeError, ValueError) as error:
+                unanswered.append(f"{name}: what it stated before it fell asleep cannot be read: {error!r}")
+                continue
+            key = known_statement["pipe"], known_statement["destination"]
+            left_open.setdefault(key, {})[name] = known_statement
     return [
-        _merged(by_colour, [*unanswered, *_absence_reasons(colours, by_colour)], now_us)
-        for _, by_colour in sorted(watermarks_by_key.items())
+        _merged(
+            by_colour | left_open.get(key, {}), [*unanswered, *_absence_reasons(colours, by_colour)], now_us
+        )
+        for key, by_colour in sorted(watermarks_by_key.items())
     ]
+
+
+def _left_open(statement: Mapping[str, Any], now_us: int) -> Watermark:
+    """The watermark of a colour that is asleep as of now: nothing changes until it wakes.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is none.
+    """
+    parked = int(statement["open"]["parked"])
+    reason = f"it is asleep with {parked:,} parked deliveries, which come back when it wakes"
+    known_statement = {name: statement[name] for name in Watermark.__annotations__} | {
+        "as_of": iso(now_us),
+        "valid_until": iso(now_us + VALID_US),
+        "failures_1m": {},
+        "late_1m": 0,
+        "late_ids": [],
+        "because": [reason],
+    }
+    return _WATERMARK.validate_python(known_statement)
 
 
 def _since_woken(watermark: Watermark, woken_us: int) -> Watermark:

@@ -7,13 +7,13 @@ from typing import Final, NotRequired
 from typing_extensions import TypedDict
 
 from hifi.runtime.clock import MICROSECONDS
+from hifi.runtime.trusted_clock import ClockReading, TrustedClock
 from hifi_observe.ledger import stage
 from hifi_observe.ledger.event_times import EventTimes
 from hifi_observe.ledger.open_events import OpenEvents
 from hifi_observe.ledger.open_pieces import OpenAt
 from hifi_observe.ledger.pipe_minute_stages import EGEST, ENRICH, NORMALIZE
 from hifi_observe.ledger.recent_activity import RecentActivity
-from hifi_observe.watermark.trusted_clock import ClockReading, TrustedClock
 
 RECENT_US: Final = 60 * MICROSECONDS
 LATE_IDS: Final = 20

@@ -6,9 +6,9 @@ from typing import Final
 import orjson
 from pydantic import TypeAdapter
 
+from hifi.runtime.trusted_clock import ClockReading, TrustedClock
 from hifi_observe.watermark.part import WatermarkPart
 from hifi_observe.watermark.statement import Times, Watermark, expired, microseconds, times_of
-from hifi_observe.watermark.trusted_clock import ClockReading, TrustedClock
 
 _PART: Final = TypeAdapter(WatermarkPart)
 _STATEMENT: Final = TypeAdapter(Watermark)

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from hifi.delivery.dead_letters.letter import DeadLetter, DeadLetterFilter, parse_id
 from hifi.delivery.dead_letters.reader import letters
-from hifi.delivery.dead_letters.replay import CHUNK, replay
+from hifi.delivery.dead_letters.replay import CHUNK, NOTE_S, replay
 from hifi.kafka.producer import Producer
 from hifi.kafka.topics import Topics
 from hifi.pipe.registry import PipeRegistry
@@ -22,8 +22,8 @@ from hifi_observe.settings import ObserveSettings
 _START_TIMEOUT_S: Final = 30
 """After this time no further chunk is started; the rest is left for another request."""
 _TIMEOUT_S: Final = 60
-"""Limit of a whole replay, seconds."""
-REPLAY_S: Final = 75.0
+"""Limit of a whole replay, seconds; the chunk under way still has NOTE_S."""
+REPLAY_S: Final = 75.0 + NOTE_S
 """Longest time of `Replays.run`, also to disconnect, seconds."""
 
 logger = log.get(__name__)
@@ -52,7 +52,7 @@ class ReplayResult:
 
     replayed: int = 0
     already: int = 0
-    """Skipped because they were replayed before."""
+    """Skipped because they, or letters of the same work, were replayed before."""
     refused: int = 0
     """Cannot be replayed."""
     missing: int = 0
@@ -115,6 +115,7 @@ class Replays:
         await producer.start()
         try:
             start_until_s, matched_count, chunk = monotonic_s() + _START_TIMEOUT_S, 0, list[DeadLetter]()
+            works = set[bytes]()
             async with contextlib.aclosing(
                 letters(self._settings.kafka, self._topics, letter_filter)
             ) as matching:
@@ -130,20 +131,27 @@ class Replays:
                         break
                     chunk.append(letter)
                     if len(chunk) == CHUNK or totals.replayed + len(chunk) == limit:
-                        await self._replay_chunk(producer, chunk, totals)
+                        await self._replay_chunk(producer, chunk, works, totals)
                         chunk = []
-            await self._replay_chunk(producer, chunk, totals)
+            await self._replay_chunk(producer, chunk, works, totals)
             if ids is not None and not totals.more:
                 totals.missing = len(ids) - matched_count
         finally:
             await producer.stop()
 
-    async def _replay_chunk(self, producer: Producer, chunk: list[DeadLetter], totals: ReplayResult) -> None:
-        replayed_before = totals.replayed
+    async def _replay_chunk(
+        self, producer: Producer, chunk: list[DeadLetter], works: set[bytes], totals: ReplayResult
+    ) -> None:
+        refused = len(chunk)
         pipes = {revision.pipe.pipe: revision for revision in self._registry.all()}
         try:
-            async for _ in replay(producer, self._topics, chunk, pipes, self._registry.all_held()):
-                totals.replayed += 1
+            held_pipes = self._registry.all_held()
+            async for _, topic in replay(producer, self._topics, chunk, pipes, held_pipes, works):
+                refused -= 1
+                if topic:
+                    totals.replayed += 1
+                else:
+                    totals.already += 1
         except Rejected as error:
             totals.why = totals.why or error.detail
-            totals.refused += len(chunk) - (totals.replayed - replayed_before)
+            totals.refused += refused

@@ -43,11 +43,10 @@ def availability(store: MinuteStore, pipe: str, now_minute: int, target: float) 
         first_minute = now_minute - length
         recent_uptime = uptime(state for minute, state in states.items() if minute > first_minute)
         oldest_minute = min(states, default=now_minute)
-        # Days whose minutes are no longer kept: whole days before the oldest known minute.
+        # The minutes that are no longer kept, in the records of their days.
         earlier_days = [
-            record.by_state()
+            record.by_state(first_minute + 1 - day * DAY_MINUTES, oldest_minute - day * DAY_MINUTES)
             for day, record in store.days.get(pipe, {}).items()
-            if first_minute <= day * DAY_MINUTES and (day + 1) * DAY_MINUTES <= oldest_minute
         ]
         total = Uptime(
             recent_uptime.up + sum(counts[UP] for counts in earlier_days),
@@ -209,7 +208,7 @@ def fronts(store: MinuteStore, first_minute: int, last_minute: int) -> dict[str,
 
 def shown(merged: Mapping[str, Any]) -> dict[str, Any]:
     """A merged minute without what only other instances need."""
-    hidden = ("lost_ids", "late_ids", "offsets", "lag_sketch")
+    hidden = ("lost_ids", "late_ids", "offsets", "lag_sketch", "shares_at_us")
     return {name: value for name, value in merged.items() if name not in hidden}
 
 

@@ -56,7 +56,9 @@ class WatermarkAnswers:
         if not self._colours.exist:
             return self.of_colour(may_see)
         answers = await self._colours.watermarks()
-        merged_watermarks = merge_watermarks(answers, now_us(), self._colours.woken_us)
+        merged_watermarks = merge_watermarks(
+            answers, now_us(), self._colours.woken_us, self._colours.left_open
+        )
         return {"watermarks": [watermark for watermark in merged_watermarks if may_see(watermark["pipe"])]}
 
     def stream(self, may_see: Callable[[str], bool]) -> AsyncIterator[bytes]:

@@ -10,11 +10,11 @@ from pyspark.sql import functions as sql
 from hifi.pipe.sources.step import StepKey, StepSource, StepWindow
 from hifi.record.headers import CE_PREFIX, CONTENT_TYPE, SEQ
 from hifi.record.spark_sql import header_text, identity_field, literal
-from hifi.record.step_account import FOLDED, NO_EVENTS, Tally
+from hifi.record.step_account import COPY, FOLDED, NO_EVENTS, Tally
 from hifi.spark.step_sql import parts
 from hifi_state.fold.dead_letters import HEARTBEAT
 from hifi_state.fold.judged_events import key_columns
-from hifi_state.fold.progress import RangeSummary, lane
+from hifi_state.fold.progress import RangeSummary, lane, raised
 from hifi_state.fold.window_row import FoldedEvent, WindowRow
 
 _IS_FOLDED: Final = f"`hifi.verdict` = '{FOLDED}'"
@@ -23,6 +23,9 @@ _IS_OF_VERDICT: Final = "`hifi.start` is null"
 _HAS_NO_RESULT: Final = "(`hifi.emitted` is null or `hifi.end` > `hifi.emitted`)"
 _UNSTAMPED: Final = f"`hifi.stamp` is null and (`hifi.kind` = '{HEARTBEAT}' or `hifi.ranked`)"
 """SQL of whether a record says that its partition has no watermark; a replay says nothing."""
+_NEWEST: Final = f"if(`hifi.ranked` and `hifi.verdict` <> '{COPY}', `hifi.accepted`, null)"
+_IS_RESTART: Final = f"`hifi.verdict` = '{COPY}' and `hifi.number` = 1 and `hifi.accepted` > `hifi.newest`"
+"""A copy was accepted with its original, which is before the range, or in it and has another number."""
 _SUMMARY: Final = {
     "count": "count(1)",
     "xor": f"bit_xor(if({_IS_OF_VERDICT} or `hifi.is_last`, `hifi.fingerprint`, null))",
@@ -36,6 +39,8 @@ _SUMMARY: Final = {
             ("unstamped", "max", f"if({_UNSTAMPED}, offset, null)"),
             ("first", "min", "if(`hifi.judged`, offset, null)"),
             ("last", "max", "if(`hifi.judged`, offset, null)"),
+            ("accepted", "max", _NEWEST),
+            ("restart", "min", f"if({_IS_RESTART}, offset, null)"),
         )
     },
 }
@@ -216,17 +221,20 @@ def _summary(groups: Iterable[Sequence[Any]]) -> RangeSummary:
         unstamped,
         first,
         last,
+        accepted,
+        restart,
     ) in groups:
         number = lane(partition, of_with=of_with)
-        if stamp is not None:
-            summary.marks[number] = max(stamp, summary.marks.get(number, stamp))
+        summary.marks = raised(summary.marks, _known(number, stamp))
         if unstamped is not None:
             newest = unstamped, verdict == HEARTBEAT
             last_unstamped[number] = max(newest, last_unstamped.get(number, newest))
         if verdict == HEARTBEAT:
             continue
-        if raw is not None:
-            summary.raws[partition] = max(raw, summary.raws.get(partition, raw))
+        summary.raws = raised(summary.raws, _known(partition, raw))
+        summary.newest_ms = raised(summary.newest_ms, _known(partition, accepted))
+        if restart is not None:
+            summary.restarts[partition] = min(restart, summary.restarts.get(partition, restart))
         if first is not None:
             offsets = (*summary.judged.get(partition, ()), first, last)
             summary.judged[partition] = min(offsets), max(offsets)
@@ -240,6 +248,10 @@ def _summary(groups: Iterable[Sequence[Any]]) -> RangeSummary:
     for number, (_, is_heartbeat) in last_unstamped.items():
         (summary.empty if is_heartbeat else summary.events).add(number)
     return summary
+
+
+def _known(key: int, number: int | None) -> dict[int, int]:
+    return {} if number is None else {key: number}
 
 
 def _folded_event(

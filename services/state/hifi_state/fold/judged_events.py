@@ -5,7 +5,7 @@ windows that were closed when it was read first (`Judged`). So the same log give
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
@@ -67,11 +67,12 @@ _PARSED: Final = (
     },
 )
 """SQL of columns; those of a step read those of the steps before."""
-_RULES: Final = ("hifi.highest", "hifi.horizon", "hifi.emitted", "hifi.needed")
+_RULES: Final = ("hifi.highest", "hifi.newest", "hifi.horizon", "hifi.emitted", "hifi.needed")
 SOURCE_COLUMNS: Final = ", ".join((RECORD_COLUMNS, *(f"`{name}` bigint" for name in _RULES)))
 """Columns of the source of a range: of its records, and of what decides on them.
 
     hifi.highest: the highest offset in `raw` of the partition before the range
+    hifi.newest: see `FoldRules.newest_ms`; null: not known
     hifi.horizon: see `FoldRules.horizon_ms`
     hifi.emitted: windows up to here have their results; null: none has
     hifi.needed: events before have no effect on later results; null: not known
@@ -97,6 +98,7 @@ class FoldRules:
         horizon_ms: no earlier event of the range counts, see `Progress.closed_ms`; None: any may.
         emitted_ms: windows up to here have their results; None: none has.
         judged: how the events of a range that was folded before were judged by the horizon; None: it was not.
+        newest_ms: see `Progress.newest_ms`, before the range; absent: no restart of `raw` is looked for.
     """
 
     partitions: int
@@ -104,6 +106,7 @@ class FoldRules:
     horizon_ms: int | None
     emitted_ms: int | None = None
     judged: Sequence[Judged] | None = None
+    newest_ms: Mapping[int, int] = field(default_factory=dict)
 
 
 class _RowEvaluation(NamedTuple):
@@ -190,6 +193,7 @@ class JudgedEvents:
         highest: list[int | None] = [rules.raws.get(partition, -1) for partition in partitions]
         return [
             highest,
+            [rules.newest_ms.get(partition) for partition in partitions],
             *([number] * rules.partitions for number in (horizon_ms, emitted_ms, needed_ms)),
         ]
 
@@ -225,8 +229,8 @@ class JudgedEvents:
         if of_with:
             evaluated = sql.when(sql.col("`hifi.of_with`"), of_with[0]).otherwise(evaluated)
         frame = frame.withColumn("hifi.row", sql.when(sql.col("`hifi.kind`") == "", evaluated))
-        # The first copy counts, by its offset: the others may have been read later.
-        copies = "if(`hifi.kind` = '' and `hifi.ranked`, `hifi.raw`, -1 - offset)"
+        # The first copy counts, by its offset: the others may have been read later. All were accepted at the same time.
+        copies = "if(`hifi.kind` = '' and `hifi.ranked`, `hifi.raw`, -1 - offset), `hifi.accepted`"
         frame = frame.withColumn(
             "hifi.number", sql.expr(f"row_number() over (partition by partition, {copies} order by offset)")
         )

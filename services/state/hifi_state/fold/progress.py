@@ -56,6 +56,18 @@ class Base(NamedTuple):
     raws: Mapping[int, int]
 
 
+class Restart(NamedTuple):
+    """Where the offsets in `raw` begin anew, since the topic was created again.
+
+    Attributes:
+        partition: of `enriched`.
+        offset: there, of the first event of the new topic `raw`.
+    """
+
+    partition: int
+    offset: int
+
+
 class Judged(NamedTuple):
     """Records that were judged by the horizon instead of their stamp alone.
 
@@ -86,6 +98,9 @@ class RangeSummary:
         latest_ms: latest time of them.
         counts: verdict to number of events; `folded` and `copy` among them.
         read: partition to verdict to the events that got it.
+        newest_ms: partition to the latest accepted time of an event that is no copy, milliseconds since 1970 UTC.
+        restarts: partition to the offset of the first event that its offset in `raw` would make a copy, and that was
+            accepted later than all before the range: `raw` was created again.
     """
 
     marks: dict[int, int] = field(default_factory=dict)
@@ -97,6 +112,8 @@ class RangeSummary:
     latest_ms: int | None = None
     counts: dict[str, int] = field(default_factory=dict)
     read: dict[int, dict[str, Tally]] = field(default_factory=dict)
+    newest_ms: dict[int, int] = field(default_factory=dict)
+    restarts: dict[int, int] = field(default_factory=dict)
 
     @property
     def times(self) -> Interval | None:
@@ -123,7 +140,8 @@ class Progress:
         pipe: that is read; of a join the one that `from` names.
         number: of the record; each one has the next.
         offsets: partition to the offset in `enriched` of the next record to read.
-        raws: partition to the highest offset in `raw` of an event that was read. One that is not above is a copy.
+        raws: partition to the highest offset in `raw` of an event that was read since `raw` was created. One that is
+            not above is a copy.
         marks: `lane` to the highest stamp.
         empty: lanes without a mark that hold no window, as a heartbeat says.
         horizon_ms: windows up to here are closed; None: none is.
@@ -136,6 +154,11 @@ class Progress:
         takeover: where another declaration goes on; None: there is no other.
         own: in a stream of two colours, the times of the events of this one; None: the stream has none.
         elsewhere: times of which the log of the other colour may have events, as of the horizon.
+        newest_ms: partition to the latest accepted time of the events that were read, milliseconds since 1970 UTC;
+            absent: not known.
+        restarts: since the oldest base, and the last of each partition.
+        enriched_id: of the topic `enriched`, see `TopicIdentity`; empty: not known.
+        since: partition to the offset from which on this declaration is the first to judge; absent: from 0.
     """
 
     step: str
@@ -155,6 +178,10 @@ class Progress:
     takeover: Takeover | None = None
     own: ColourTimes | None = None
     elsewhere: tuple[Interval, ...] = ()
+    newest_ms: Mapping[int, int] = field(default_factory=dict)
+    restarts: tuple[Restart, ...] = ()
+    enriched_id: str = ""
+    since: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def pipes(self) -> tuple[str, ...]:
@@ -178,15 +205,14 @@ class Progress:
             lateness_ms: of the step, milliseconds.
             other: what is known of the other colour; None: the stream has none.
         """
-        marks = {**self.marks}
-        for number, mark_ms in summary.marks.items():
-            marks[number] = max(mark_ms, marks.get(number, mark_ms))
+        marks = raised(self.marks, summary.marks)
         empty = (self.empty - summary.events | summary.empty) - marks.keys()
         progress = replace(
             self,
             number=self.number + 1,
             offsets={**self.offsets, **end},
-            raws={**self.raws, **summary.raws},
+            raws=raised(self.raws, summary.raws),
+            newest_ms=raised(self.newest_ms, summary.newest_ms),
             marks=marks,
             empty=frozenset(empty),
             emitted_ms=self.horizon_ms,
@@ -221,7 +247,13 @@ class Progress:
             judged=tuple(judged),
             own=own,
             elsewhere=elsewhere,
+            restarts=_needed_restarts(self.restarts, oldest_offsets),
         )
+
+    def restarted(self, places: Mapping[int, int]) -> "Progress":
+        """The progress that knows where `raw` was created again: partition to offset in `enriched`, none read yet."""
+        restarts = {*self.restarts, *(Restart(*place) for place in places.items())}
+        return replace(self, restarts=tuple(sorted(restarts)))
 
     def _settled_ms(self, lowest_ms: int | None, empty: Collection[int]) -> int | None:
         """What this colour can state: no event before this time counts from now on; None: any may.
@@ -303,7 +335,7 @@ class Progress:
             if own is not None and self.takeover is not None and self.marks:  # some may have been late before
                 latest_ms = max(self.marks.values()) + FUTURE_MS
                 own = own.having(Interval(min(self.takeover.from_ms, latest_ms), latest_ms))
-            return replace(self, step=step, takeover=None, own=own)
+            return replace(self, step=step, takeover=None, own=own, since=self.offsets)
         return Progress(
             step,
             pipe,
@@ -316,6 +348,8 @@ class Progress:
             joined=joined[0] if joined else None,
             own=self.own,
             elsewhere=self.elsewhere,
+            enriched_id=self.enriched_id,
+            since=self.offsets,
         )
 
     @staticmethod
@@ -360,6 +394,10 @@ class Progress:
                 "takeover": None if self.takeover is None else list(self.takeover),
                 "own": None if self.own is None else self.own.encode(),
                 "elsewhere": encoded(self.elsewhere),
+                "newest": _texts(self.newest_ms),
+                "restarts": [list(restart) for restart in self.restarts],
+                "enriched": self.enriched_id,
+                "since": _texts(self.since),
             }
         )
 
@@ -395,6 +433,10 @@ class Progress:
             None if takeover is None else Takeover(*takeover),
             None if own is None else ColourTimes.decode(own),
             decoded(body.get("elsewhere", ())),
+            _numbers(body.get("newest", {})),
+            tuple(Restart(*restart) for restart in body.get("restarts", ())),
+            body.get("enriched", ""),
+            _numbers(body.get("since", {})),
         )
 
 
@@ -429,6 +471,47 @@ def _risen_ms(horizon_ms: int | None, lowest_ms: int | None, judged: Sequence[Ju
     )
     is_far_enough = (lowest_ms - horizon_ms) * _SHARE >= lowest_ms - oldest_ms
     return later(horizon_ms, lowest_ms) if is_far_enough else horizon_ms
+
+
+def raised(before: Mapping[int, int], numbers: Mapping[int, int]) -> dict[int, int]:
+    """The higher number of each partition or lane."""
+    return {**before, **{key: max(number, before.get(key, number)) for key, number in numbers.items()}}
+
+
+def up_to_restarts(
+    start: Mapping[int, int], end: Mapping[int, int], raws: Mapping[int, int], restarts: Iterable[Restart]
+) -> tuple[dict[int, int], dict[int, int]]:
+    """The end of a range that has no restart after its first records, and its `FoldRules.raws`.
+
+    Args:
+        start: partition to the offset of its first record.
+        end: partition to the offset after its last record.
+        raws: partition to the highest offset in `raw` before.
+        restarts: of `raw`.
+    """
+    new_end, new_raws = dict(end), dict(raws)
+    for partition, offset in restarts:
+        if partition in new_end and start[partition] < offset < new_end[partition]:
+            new_end[partition] = offset
+        elif offset == start.get(partition):
+            new_raws.pop(partition, None)
+    return new_end, new_raws
+
+
+def _needed_restarts(restarts: Sequence[Restart], oldest_offsets: Mapping[int, int]) -> tuple[Restart, ...]:
+    """Those since the oldest base, and the last of each partition.
+
+    Args:
+        restarts: in order.
+        oldest_offsets: of the oldest base.
+    """
+    last_offsets = dict(restarts)
+    return tuple(
+        restart
+        for restart in restarts
+        if restart.offset >= oldest_offsets.get(restart.partition, 0)
+        or restart.offset == last_offsets[restart.partition]
+    )
 
 
 def _merged(entries: Sequence[Judged]) -> list[Judged]:

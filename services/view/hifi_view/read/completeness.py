@@ -79,7 +79,7 @@ class CompleteUntil:
 
     def __init__(self) -> None:
         self.time_us: int | None = None
-        """Microseconds since 1970 UTC; it never goes back. None: not known yet."""
+        """Microseconds since 1970 UTC; it never goes back but to None: not known."""
         self._cuts: deque[Cut] = deque()
 
     def add(self, cut: Cut) -> None:
@@ -95,6 +95,6 @@ class CompleteUntil:
         return self.time_us != previous_time_us
 
     def forget(self) -> None:
-        """Start again: the view is empty."""
+        """Start again: the view is empty, or the clock was set back."""
         self.time_us = None
         self._cuts.clear()

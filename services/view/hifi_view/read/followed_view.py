@@ -2,7 +2,7 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
 from pathlib import Path
@@ -22,7 +22,9 @@ from hifi.runtime.backoff import backoff_s
 from hifi.runtime.clock import MICROSECONDS, monotonic_s, now_us
 from hifi.runtime.errors import Misconfigured
 from hifi.runtime.health import Health
-from hifi_view.read.completeness import CompleteUntil, Cut
+from hifi.runtime.trusted_clock import ClockReading, read_clocks
+from hifi_view.read.completeness import CompleteUntil, Cut, Offsets
+from hifi_view.read.view_clock import ViewClock
 from hifi_view.settings import ViewSettings
 from hifi_view.store.events import EventReader, Read, Refusal
 from hifi_view.store.plan import Account, PartitionRead
@@ -38,7 +40,8 @@ _RESUME: Final = 0.95
 """Share of the largest size below which a full view goes on."""
 _LOOK_S: Final = 1.0
 _CLOCKS_MS: Final = 120_000
-"""Largest difference of the clocks of ingest and Kafka, milliseconds: Kafka finds start offsets by its own."""
+"""Largest difference of the clocks of ingest, Kafka and view, milliseconds: Kafka finds start offsets by its own, and
+rows expire by that of view."""
 _FETCH_BYTES: Final = 1024 * 1024
 
 T = TypeVar("T")
@@ -65,7 +68,7 @@ _STANDS_STILL: Final = frozenset({ViewState.FULL, ViewState.DISK, ViewState.REFU
 
 
 class _LogChangedError(Exception):
-    """The topic does not continue where the view stopped reading."""
+    """The file must be made anew: the topic does not continue where the view stopped reading, or rows are missing."""
 
 
 class FollowedView:
@@ -76,9 +79,17 @@ class FollowedView:
         view: as it is declared.
         registry: of the pipes.
         health: unready until the view was complete once, or stands still.
+        clock: of this instance; None: one of its own.
     """
 
-    def __init__(self, settings: ViewSettings, view: View, registry: PipeRegistry, health: Health) -> None:
+    def __init__(
+        self,
+        settings: ViewSettings,
+        view: View,
+        registry: PipeRegistry,
+        health: Health,
+        clock: ViewClock | None = None,
+    ) -> None:
         self.view = view
         self.path: Path = settings.view_data / f"{view.view}.sqlite"
         self.complete = CompleteUntil()
@@ -102,7 +113,12 @@ class FollowedView:
         self._change_event = asyncio.Event()
         self._last_expiry_s = 0.0
         self._last_look_s = 0.0
-        self._is_damaged = False
+        self._clock = clock or ViewClock()
+        self._set_back = self._clock.set_back
+        self._ends: tuple[ClockReading, Offsets] | None = None
+        self._logs: Logs | None = None
+        self._anew_because = ""
+        """Why the file must be made anew; empty: it need not."""
         self._has_changed_pipe = True
         registry.on_change(self._mark_pipe_change)
         health.block(self._condition, "the view has not been read yet")
@@ -114,8 +130,28 @@ class FollowedView:
 
     def add_cut(self, cut: Cut) -> None:
         """Add a cut of the topic that the view reads."""
+        if self._anew_because:
+            return
         self.complete.add(cut)
         self._check_completeness()
+
+    def note_ends(self, asked_clocks: ClockReading, end_offsets: Offsets) -> None:
+        """Take the ends of the topic that the view reads: what it reads behind them was appended later.
+
+        Args:
+            asked_clocks: clocks before the brokers were asked.
+            end_offsets: partition to end.
+        """
+        self._ends = asked_clocks, end_offsets
+
+    def note_raw(self, identity: str) -> None:
+        """Request a new file if `raw` is another topic: offsets in it say nothing about events of the previous one.
+
+        Args:
+            identity: of `raw` now.
+        """
+        if self._logs is not None and self._logs.raw != identity:
+            self._request_new_file("raw is another topic")
 
     async def next_change(self, timeout_s: float) -> None:
         """Wait until rows or completeness change, at most for a time, seconds."""
@@ -172,8 +208,11 @@ class FollowedView:
             generation: of the file that it read.
         """
         if generation == self.generation:
-            self._is_damaged = True
-            self.complete.forget()
+            self._request_new_file("it is damaged")
+
+    def _request_new_file(self, reason: str) -> None:
+        self._anew_because = reason
+        self.complete.forget()
 
     def refusal(self) -> str | None:
         """The reason why the declaration does not fit the pipe in force; None: it fits."""
@@ -218,6 +257,7 @@ class FollowedView:
         # Answers must not be called complete while the file is replaced.
         self.generation += 1
         self._positions = {}
+        self._logs, self._anew_because = logs, ""
         self.complete.forget()
         row_file = self._file = await self._in_thread(lambda: RowFile(self.path, self.view, logs))
         self.generation += 1  # what was read meanwhile may be of the file before
@@ -256,9 +296,8 @@ class FollowedView:
 
     async def _read(self, consumer: Any, topic_partitions: Sequence[TopicPartition]) -> None:
         while True:
-            if self._is_damaged:
-                self._is_damaged = False
-                raise _LogChangedError("it is damaged")
+            if self._anew_because:
+                raise _LogChangedError(self._anew_because)
             if self._has_changed_pipe:
                 self._has_changed_pipe = False
                 if self.refusal() is not None:
@@ -269,6 +308,7 @@ class FollowedView:
                 await asyncio.sleep(_LOOK_S)
                 continue
             fetched_records = await consumer.getmany(timeout_ms=_POLL_MS, max_records=_BATCH_RECORDS)
+            self._confirm_clock(fetched_records)
             # Offsets behind the last record that has data, such as the end of a transaction, were read, too.
             end_offsets = {
                 topic_partition: await consumer.position(topic_partition)
@@ -312,15 +352,34 @@ class FollowedView:
             )
             for topic_partition in moved_records
         ]
-        accounts = await self._in_thread(lambda: self._write(row_file, batch, list(moved_records.values())))
+        expired_before_us = self._expired_before_us()
+        accounts = await self._in_thread(
+            lambda: self._write(row_file, batch, list(moved_records.values()), expired_before_us)
+        )
         for partition_read in batch:
             self._positions[partition_read.partition] = partition_read.next_offset
         self.change, self.rows = row_file.change, row_file.rows
         self._count_outcomes(accounts)
         self._notify()
 
+    def _confirm_clock(self, fetched_records: Mapping[TopicPartition, Sequence[Any]]) -> None:
+        """Compare the clock with Kafka's, by a record that was appended after the ends were asked for."""
+        if self._ends is None:
+            return
+        asked_clocks, end_offsets = self._ends
+        for topic_partition, records in fetched_records.items():
+            end_offset = end_offsets.get(topic_partition.partition)
+            if records and end_offset is not None and records[-1].offset >= end_offset:
+                self._clock.confirm(asked_clocks, records[-1].timestamp, read_clocks().monotonic_us)
+                self._ends = None
+                return
+
     def _write(
-        self, row_file: RowFile, batch: list[PartitionRead], fetched_records: list[Sequence[Any]]
+        self,
+        row_file: RowFile,
+        batch: list[PartitionRead],
+        fetched_records: list[Sequence[Any]],
+        expired_before_us: int,
     ) -> list[Account]:
         """Apply records to the file, in the writer's thread."""
         for partition_read, records in zip(batch, fetched_records, strict=True):
@@ -328,7 +387,7 @@ class FollowedView:
             partition_read.records += [
                 (record.offset, self._parsed_record(record, partition)) for record in records
             ]
-        batch_plan = row_file.apply(batch, self._expired_before_us())
+        batch_plan = row_file.apply(batch, expired_before_us)
         return [account for _, account in batch_plan.accounts]
 
     def _parsed_record(self, record: Any, partition: int) -> Read:
@@ -352,7 +411,10 @@ class FollowedView:
             return
         if not self._is_own_file():
             raise _LogChangedError("it was removed")
-        removed_rows = await self._in_thread(lambda: row_file.expire(self._expired_before_us()))
+        before_us = self._expired_before_us()
+        if before_us < row_file.expired_before_us - _CLOCKS_MS * 1000:
+            raise _LogChangedError("rows expired by a clock that was ahead")
+        removed_rows = await self._in_thread(lambda: row_file.expire(before_us))
         if removed_rows:
             metrics.VIEW_EXPIRED.labels(self.view.view).inc(removed_rows)
             self.rows = row_file.rows
@@ -368,7 +430,8 @@ class FollowedView:
             if self._file is not None:
                 await self._expire()
             elif self.path.exists():
-                await self._in_thread(lambda: expire_file(self.path, self.view, self._expired_before_us()))
+                before_us = self._expired_before_us()
+                await self._in_thread(lambda: expire_file(self.path, self.view, before_us))
         except (sqlite3.Error, OSError, _LogChangedError) as error:
             logger.warning("rows-not-expired", view=self.view.view, error=repr(error))
 
@@ -397,6 +460,7 @@ class FollowedView:
         self._set_state(ViewState.CATCHING_UP, f"the file is made anew: {reason}")
         self.generation += 1
         self._positions = {}
+        self._logs, self._anew_because = None, ""
         self.complete.forget()
         await self._in_thread(self._close)
         try:
@@ -424,7 +488,13 @@ class FollowedView:
         self._notify()
 
     def _expired_before_us(self) -> int:
-        return now_us() - int(self.view.keep * MICROSECONDS)
+        """The time before which accepted events have expired. If the clock was set back, completeness is unknown."""
+        time_us = self._clock.time_us(read_clocks())
+        if self._set_back != self._clock.set_back:
+            self._set_back = self._clock.set_back
+            self.complete.forget()
+            self._notify()
+        return time_us - int(self.view.keep * MICROSECONDS)
 
     def _count_outcomes(self, accounts: Sequence[Account]) -> None:
         total = Account()

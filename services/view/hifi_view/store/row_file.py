@@ -6,8 +6,8 @@ The file is a cache: a file that is damaged or of other topics is made anew from
 import hashlib
 import sqlite3
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import astuple, fields
 from itertools import chain
 from pathlib import Path
@@ -20,6 +20,7 @@ from hifi_view.store.events import EventPosition, Key
 from hifi_view.store.plan import Account, BatchPlan, PartitionRead, RefusedEvent, keys_of, plan
 
 _FORMAT: Final = 1
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 RANGE_OFFSETS: Final = 10_000
 """Offsets of a range with an account of its own."""
 RANGES: Final = 200
@@ -96,10 +97,14 @@ class RowFile:
         self._database = self._open()
         self.inode = path.stat().st_ino
         metadata = dict(self._database.execute("SELECT name, value FROM hifi_meta"))
-        self.build: str = metadata["build"]
-        """Name of this file, in which changes are numbered."""
+        host = f"{_boot_id()} {self.inode}"
+        self.build: str = metadata["build"] if metadata.get("host") == host else self._begin_build(host)
+        """Name under which changes are numbered; another one after a power cut, or if the file was restored: the last
+        changes may be missing, and their numbers are given again."""
         self.change = int(metadata["change"])
         """Number of the last change. It is kept beside the rows, of which the newest one may have expired."""
+        self.expired_before_us = int(metadata.get("expired_before", 0))
+        """Rows that were accepted before this time, microseconds since 1970 UTC, may be missing: they have expired."""
         count_cursor = self._database.execute(f"SELECT count(*) FROM {self._table}")  # noqa: S608 - as above
         self.rows: int = count_cursor.fetchone()[0]
         """Number of rows."""
@@ -127,8 +132,8 @@ class RowFile:
         shown_positions = self._positions_of(list(keys_of(partition_reads)))
         batch_plan = plan(partition_reads, shown_positions, expired_before_us)
         change_number = self.change
-        database.execute("BEGIN IMMEDIATE")
-        try:
+        has_expired = any(account.expired for _, account in batch_plan.accounts)
+        with transaction(database):
             rows = []
             for event in batch_plan.rows.values():
                 change_number += 1
@@ -150,11 +155,10 @@ class RowFile:
                     "DELETE FROM hifi_refusals WHERE id <= (SELECT max(id) FROM hifi_refusals) - ?",
                     (REFUSALS,),
                 )
-            database.execute("COMMIT")
-        except BaseException:
-            if database.in_transaction:
-                database.execute("ROLLBACK")
-            raise
+            if has_expired:
+                _note_expiry(database, expired_before_us)
+        if has_expired:
+            self.expired_before_us = max(self.expired_before_us, expired_before_us)
         self.change = change_number
         self.rows += len(batch_plan.rows.keys() - shown_positions.keys())
         return batch_plan
@@ -162,6 +166,8 @@ class RowFile:
     def expire(self, before_us: int) -> int:
         """Remove rows whose event was accepted before a time, up to 5,000 at once; returns their number."""
         removed_rows = _expire(self._database, self._view, before_us)
+        if removed_rows:
+            self.expired_before_us = max(self.expired_before_us, before_us)
         self.rows -= removed_rows
         return removed_rows
 
@@ -253,6 +259,14 @@ class RowFile:
         remove(self.path)
         return self._create()
 
+    def _begin_build(self, host: str) -> str:
+        build = uuid.uuid4().hex[:12]
+        with transaction(self._database):
+            self._database.executemany(
+                "INSERT OR REPLACE INTO hifi_meta VALUES (?, ?)", [("build", build), ("host", host)]
+            )
+        return build
+
     @staticmethod
     def _is_sound(database: sqlite3.Connection) -> bool:
         return database.execute("PRAGMA quick_check(1)").fetchone()[0] == "ok" and (  # type: ignore[no-any-return]
@@ -267,27 +281,26 @@ class RowFile:
             for name, kind in view.columns.items()
         ]
         event_columns = [f"{name} INTEGER NOT NULL" for name in OWN_COLUMNS]
+        table_columns = ", ".join([*columns, *event_columns])
         key = ", ".join(map(quoted, view.key))
         count_columns = ", ".join(f"{name} INTEGER NOT NULL" for name in _COUNTS)
         range_columns = f"partition INTEGER, first INTEGER, next INTEGER NOT NULL, {count_columns}"
         refusal_columns = (
             "partition INTEGER NOT NULL, offset INTEGER NOT NULL, event TEXT NOT NULL, reason TEXT NOT NULL"
         )
-        database.execute("BEGIN IMMEDIATE")
-        for statement in (
-            f"CREATE TABLE {self._table} ({', '.join([*columns, *event_columns])}, PRIMARY KEY ({key})) WITHOUT ROWID",
-            f"CREATE INDEX hifi_by_change ON {self._table} (hifi_change)",
-            f"CREATE INDEX hifi_by_age ON {self._table} (hifi_accepted_us)",
-            "CREATE TABLE hifi_meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
-            "CREATE TABLE hifi_offsets (partition INTEGER PRIMARY KEY, next INTEGER NOT NULL)",
-            f"CREATE TABLE hifi_ranges ({range_columns}, PRIMARY KEY (partition, first))",
-            f"CREATE TABLE hifi_refusals (id INTEGER PRIMARY KEY AUTOINCREMENT, {refusal_columns})",
-        ):
-            database.execute(statement)
-        database.execute("INSERT INTO hifi_meta VALUES ('identity', ?)", (self._identity,))
-        database.execute("INSERT INTO hifi_meta VALUES ('build', ?)", (uuid.uuid4().hex[:12],))
-        database.execute("INSERT INTO hifi_meta VALUES ('change', '0')")
-        database.execute("COMMIT")
+        with transaction(database):
+            for statement in (
+                f"CREATE TABLE {self._table} ({table_columns}, PRIMARY KEY ({key})) WITHOUT ROWID",
+                f"CREATE INDEX hifi_by_change ON {self._table} (hifi_change)",
+                f"CREATE INDEX hifi_by_age ON {self._table} (hifi_accepted_us)",
+                "CREATE TABLE hifi_meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
+                "CREATE TABLE hifi_offsets (partition INTEGER PRIMARY KEY, next INTEGER NOT NULL)",
+                f"CREATE TABLE hifi_ranges ({range_columns}, PRIMARY KEY (partition, first))",
+                f"CREATE TABLE hifi_refusals (id INTEGER PRIMARY KEY AUTOINCREMENT, {refusal_columns})",
+            ):
+                database.execute(statement)
+            database.execute("INSERT INTO hifi_meta VALUES ('identity', ?)", (self._identity,))
+            database.execute("INSERT INTO hifi_meta VALUES ('change', '0')")
         return database
 
     def _connection(self) -> sqlite3.Connection:
@@ -329,11 +342,44 @@ def expire_file(path: Path, view: View, before_us: int) -> None:
 
 def _expire(database: sqlite3.Connection, view: View, before_us: int) -> int:
     table, key = quoted(view.table), ", ".join(map(quoted, view.key))
-    return database.execute(
-        f"DELETE FROM {table} WHERE ({key}) IN (SELECT {key} FROM {table} "  # noqa: S608 - names are checked by View
-        "WHERE hifi_accepted_us < ? LIMIT ?)",
-        (before_us, _EXPIRED_AT_ONCE),
-    ).rowcount
+    with transaction(database):
+        removed_rows = database.execute(
+            f"DELETE FROM {table} WHERE ({key}) IN (SELECT {key} FROM {table} "  # noqa: S608 - names are checked by View
+            "WHERE hifi_accepted_us < ? LIMIT ?)",
+            (before_us, _EXPIRED_AT_ONCE),
+        ).rowcount
+        if removed_rows:
+            _note_expiry(database, before_us)
+    return removed_rows
+
+
+def _note_expiry(database: sqlite3.Connection, before_us: int) -> None:
+    database.execute(
+        "INSERT OR REPLACE INTO hifi_meta SELECT 'expired_before', max(?, coalesce(max(CAST(value AS INTEGER)), 0))"
+        " FROM hifi_meta WHERE name = 'expired_before'",
+        (before_us,),
+    )
+
+
+@contextmanager
+def transaction(database: sqlite3.Connection, begin: str = "BEGIN IMMEDIATE") -> Iterator[None]:
+    """All statements of the block, or none; they see the file as it was at one time."""
+    database.execute(begin)
+    try:
+        yield
+        database.execute("COMMIT")
+    except BaseException:
+        if database.in_transaction:
+            database.execute("ROLLBACK")
+        raise
+
+
+def _boot_id() -> str:
+    """A name that the host's start gave; a new one each time where the host has none."""
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError:
+        return uuid.uuid4().hex
 
 
 def is_of(path: Path, view: View) -> bool:

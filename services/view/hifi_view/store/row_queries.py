@@ -9,7 +9,7 @@ from hifi.record.cloudevents.timestamps import format_us
 from hifi.runtime.clock import MICROSECONDS
 from hifi.runtime.read_only_sql import Result, select
 from hifi_view.store.events import Key, Value
-from hifi_view.store.row_file import OWN_COLUMNS, quoted
+from hifi_view.store.row_file import OWN_COLUMNS, quoted, transaction
 
 RESULT_BYTES: Final = 16 * 1024 * 1024
 """Largest answer."""
@@ -94,6 +94,17 @@ class Filter(NamedTuple):
     value: Value
 
 
+class ChangedRows(NamedTuple):
+    """Changes of one moment of the file."""
+
+    rows: list[tuple[int, dict[str, Any]]]
+    """Number and row of each change, in order; of each row only the last change."""
+    last_change: int
+    """Up to this number there are no other changes."""
+    is_last: bool
+    """Whether there are no changes behind it."""
+
+
 class RowQueries:
     """The statements of one view.
 
@@ -114,7 +125,7 @@ class RowQueries:
         changes_sql = (
             f"SELECT hifi_change FROM {self._table} WHERE hifi_change > ? ORDER BY hifi_change LIMIT ?"  # noqa: S608 - as above
         )
-        self._last_change = f"SELECT max(hifi_change) FROM ({changes_sql})"  # noqa: S608 - as above
+        self._last_change = f"SELECT count(*), max(hifi_change) FROM ({changes_sql})"  # noqa: S608 - as above
 
     def row(self, database: sqlite3.Connection, key: Key) -> dict[str, Any] | None:
         """The row of a key; None: there is none."""
@@ -163,8 +174,8 @@ class RowQueries:
         after: int,
         max_changes: int,
         timeout_s: float,
-    ) -> tuple[list[tuple[int, dict[str, Any]]], int]:
-        """Number and row of the next changes, in order; of each row only the last change.
+    ) -> ChangedRows:
+        """The next changes.
 
         Args:
             database: read-only.
@@ -173,25 +184,25 @@ class RowQueries:
             max_changes: largest number of changes that are read.
             timeout_s: longest time, seconds.
 
-        Returns:
-            The changes, and the number up to which there are no other changes; `after`: there is no new change.
-
         Raises:
             QueryTooExpensive: as of `rows`.
         """
-        last_change = database.execute(self._last_change, (after, max_changes)).fetchone()[0]
-        if last_change is None:
-            return [], after
         conditions = "".join(
             f" AND {quoted(row_filter.field)} {row_filter.comparison} ?" for row_filter in filters
         )
         # By its index, so that the cost depends on the changes, not on the rows that fit the filters.
         statement = f"{self._select} INDEXED BY hifi_by_change WHERE hifi_change > ? AND hifi_change <= ?"
-        values = [after, last_change, *(row_filter.value for row_filter in filters)]
-        result = self._select_bounded(
-            database, f"{statement}{conditions} ORDER BY hifi_change", values, max_changes, timeout_s
-        )
-        return [(row[-1], self.shown(row)) for row in result.rows], last_change
+        # As of one moment: a row that changes between both statements moves behind `last_change`.
+        with transaction(database, "BEGIN"):
+            count, last_change = database.execute(self._last_change, (after, max_changes)).fetchone()
+            if not count:
+                return ChangedRows([], after, is_last=True)
+            values = [after, last_change, *(row_filter.value for row_filter in filters)]
+            result = self._select_bounded(
+                database, f"{statement}{conditions} ORDER BY hifi_change", values, max_changes, timeout_s
+            )
+        rows = [(row[-1], self.shown(row)) for row in result.rows]
+        return ChangedRows(rows, last_change, is_last=count < max_changes)
 
     def sql(self, database: sqlite3.Connection, sql: str, max_rows: int, timeout_s: float) -> Result:
         """SQL of a client: one SELECT from the table of the view.

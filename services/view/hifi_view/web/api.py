@@ -147,9 +147,12 @@ class ViewApi:
             try:
                 view = self._view(request)
                 at_least_us = parameters.at_least(request.query_params.get(parameters.AT_LEAST))
+                if request.method == "POST":
+                    request.state.body = await _body(request)
                 if at_least_us is not None:
                     await self._wait(view.followed, at_least_us)
-                # Read before the rows: they may have more events than the header states, never fewer.
+                # Read before the rows: they may have more events than the header states, never fewer. Nothing is
+                # awaited between, so that both are of the same file.
                 complete_until = complete_text(view.followed)
                 start_s = monotonic_s()
                 response = await answer(request, view)
@@ -205,7 +208,7 @@ class ViewApi:
         declaration = view.followed.view
         if not declaration.serve.sql:
             raise Problem(403, "This view accepts no SQL; its declaration can: `serve: {sql: true}`.")
-        sql = _sql(await _body(request))
+        sql = _sql(request.state.body)
         try:
             result = await view.reads.sql.read(
                 lambda database: view.queries.sql(
@@ -232,8 +235,9 @@ class ViewApi:
 
     async def accounts(self, _: Request, view: ServedView) -> Response:
         """GET the outcomes of the records that were read, by partition and offset range, and refused events."""
-        ranges = await view.reads.rows.read(row_file.accounts)
-        refused_events = await view.reads.rows.read(lambda database: row_file.refusals(database, _REFUSALS))
+        ranges, refused_events = await view.reads.rows.read(
+            lambda database: (row_file.accounts(database), row_file.refusals(database, _REFUSALS))
+        )
         return _json(
             {
                 "ranges": [
@@ -257,34 +261,39 @@ class ViewApi:
         try:
             end_s = monotonic_s() + _STREAM_S
             build, last_change = _event_id(last_event_id)
-            sent_complete_until = ""
+            followed, is_begun, has_all, sent_complete_until = view.followed, False, False, ""
             yield b"retry: 1000\n\n"
             while monotonic_s() < end_s and not self._stopping.is_set():
-                followed = view.followed
-                if build != followed.build:
-                    build, last_change = followed.build, 0
+                if not followed.build:  # the file was not opened yet
+                    await followed.next_change(_CHANGE_WAIT_S)
+                    continue
+                is_ahead = not is_begun and last_change > followed.change
+                is_begun = True
+                if build != followed.build or is_ahead:
+                    build, last_change, has_all = followed.build, 0, False
                     yield b"event: reset\ndata: {}\n\n"
-                complete_until, newest_change, generation = (
-                    complete_text(followed),
-                    followed.change,
-                    followed.generation,
-                )
-                while last_change < newest_change and generation == followed.generation:
-                    start_change = last_change
-                    changed_rows, last_change = await view.reads.rows.read(
-                        lambda database, start_change=start_change: view.queries.changed(  # type: ignore[misc]
-                            database, conditions, start_change, _CHANGES_AT_ONCE, self._settings.view_sql_s
+                    continue
+                # Before the rows are read: all rows that it concerns have been sent once a read finds no more changes.
+                complete_us, complete_until = followed.complete.time_us, complete_text(followed)
+                if not has_all or last_change < followed.change:
+                    changes = await view.reads.rows.read(
+                        lambda database, after=last_change: view.queries.changed(  # type: ignore[misc]
+                            database, conditions, after, _CHANGES_AT_ONCE, self._settings.view_sql_s
                         )
                     )
-                    if last_change == start_change:
-                        break
-                    for change_number, row in changed_rows:
+                    last_change, has_all = changes.last_change, changes.is_last
+                    for change_number, row in changes.rows:
                         yield b"id: %s:%d\nevent: row\ndata: %b\n\n" % (
                             build.encode(),
                             change_number,
                             orjson.dumps(row),
                         )
-                if complete_until != sent_complete_until and generation == followed.generation:
+                if not has_all:
+                    # For the client's next request: filters may have left out the last rows.
+                    yield b"id: %s:%d\n\n" % (build.encode(), last_change)
+                    continue
+                is_valid = complete_us is None or complete_us <= (followed.complete.time_us or 0)
+                if complete_until != sent_complete_until and is_valid:
                     sent_complete_until = complete_until
                     yield b"id: %s:%d\nevent: complete-until\ndata: %b\n\n" % (
                         build.encode(),

@@ -9,14 +9,17 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaError, KafkaTimeoutError
 from tests.connectors.debezium.source.test_changes import SOURCE, envelope, notice, record
 from tests.support.seeds import seeds
 
 from hifi.pipe.sources.kind import SourceContext
 from hifi.runtime.errors import Misconfigured
 from hifi_debezium.declaration import DebeziumSource
+from hifi_debezium.source import change_events
 from hifi_debezium.source.change_events import ChangeEvents
-from hifi_debezium.source.key_records import read_mark
+from hifi_debezium.source.kept_keys import KeptKeys
+from hifi_debezium.source.key_records import mark_record, read_mark
 
 
 @pytest.fixture
@@ -166,6 +169,43 @@ async def test_a_sweep_that_ends_between_its_parts_goes_on_with_those_that_were_
     assert len(repeated) < 40, "a part that was written is not made again, or is a copy"
     reader.crash()
     assert await reader.read(change("c", 7, 41), change("t", 0, 42)) == [(42, 41, '{"id":"f7"}')]
+
+
+async def test_a_sweep_of_many_rows_has_parts_in_the_order_of_their_positions(
+    source: DebeziumSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(change_events, "_MOST_SWEPT", 2)
+    reader = Reader(source)
+    changes = [change("c", number, number, "flights" if number % 3 else "others") for number in range(60)]
+    await reader.read(*changes, change("t", 0, 60), writes=3)
+    assert 0 < len(reader.written) <= 6
+    reader.crash()
+    await reader.read(change("t", 0, 60))
+    assert reader.written == {number for number in range(60) if number % 3}
+    assert "rows of public.flights were deleted" in reader.notice
+
+
+async def test_keys_are_not_written_after_earlier_ones_that_were_not() -> None:
+    class AwayKeys(KeptKeys):
+        sent = 0
+
+        async def _started(self) -> Any:
+            return None
+
+        async def _send(self, *_: Any) -> None:
+            self.sent += 1
+            await asyncio.sleep(0)
+            if self.sent == 1:
+                raise KafkaTimeoutError
+
+    security: Any = None
+    keys = AwayKeys("127.0.0.1:9", "changes.keys", security, "p")
+    first, second = await asyncio.gather(
+        keys.write([mark_record("a", 1)]), keys.write([mark_record("a", 2)]), return_exceptions=True
+    )
+    assert (type(first), type(second), keys.sent) == (KafkaTimeoutError, KafkaError, 1)
+    await keys.write([mark_record("a", 3)])
+    assert keys.sent == 2
 
 
 @pytest.mark.parametrize(
@@ -334,6 +374,90 @@ async def test_a_slot_that_cannot_be_dropped_is_told_once_for_a_snapshot(source:
     )
     assert reader.renewed == 1  # it restarts the connector, which tells the same again
     assert "the slot cannot be dropped" in reader.notice
+
+
+async def test_a_table_that_is_declared_later_is_read_with_another_snapshot(source: DebeziumSource) -> None:
+    first = Reader(source)
+    await first.read(snapshot_notice("STARTED", 0), scanned(1), snapshot_notice("COMPLETED", 2))
+    await first.read(snapshot_notice("SKIPPED", 3))
+    assert first.renewed == 0
+    both = source.model_copy(update={"tables": ["public.flights", "public.others"]})
+    reader = Reader(both)
+    await reader.read(snapshot_notice("SKIPPED", 4), snapshot_notice("STARTED", 5), scanned(6))
+    assert reader.renewed == 1
+    await reader.read(scanned(7, "others"), snapshot_notice("COMPLETED", 8), snapshot_notice("SKIPPED", 9))
+    assert reader.renewed == 1
+    again = Reader(source)
+    await again.read(snapshot_notice("SKIPPED", 10))
+    assert again.renewed == 0
+    reader = Reader(both)
+    await reader.read(snapshot_notice("SKIPPED", 11))
+    assert reader.renewed == 1, "its changes are missing from while it was not declared"
+
+
+async def test_a_table_that_cannot_be_read_with_another_snapshot_is_told_while_it_is_declared(
+    source: DebeziumSource,
+) -> None:
+    await Reader(source).read(snapshot_notice("STARTED", 0), scanned(1), snapshot_notice("COMPLETED", 2))
+    reader = Reader(source.model_copy(update={"tables": ["public.flights", "public.others"]}))
+    reader.refuses = True
+    await reader.read(snapshot_notice("SKIPPED", 3), snapshot_notice("SKIPPED", 4))
+    assert reader.renewed == 1
+    expected = "no snapshot has read public.others, so rows may be missing: drop the slot hifi_s_p"
+    assert expected in reader.notice
+    reader.crash()
+    await reader.read(change("c", 1, 5))
+    assert expected in reader.notice
+    without = Reader(source)
+    await without.read(change("c", 2, 6))
+    assert without.notice == ""
+
+
+class ReaderOfTopic(Reader):
+    """A reader of a topic of the changes with some id."""
+
+    def __init__(self, source: DebeziumSource, changes_id: str) -> None:
+        self._changes_id = changes_id
+        super().__init__(source)
+
+    def crash(self) -> None:
+        super().crash()
+        own_id = self.events._keys.topic_id
+
+        async def topic_id(topic: str = "") -> str:
+            return self._changes_id if topic else await own_id()
+
+        self.events._keys.topic_id = topic_id  # type: ignore[method-assign]
+
+
+async def test_what_an_earlier_topic_of_the_changes_told_is_before_all_of_the_next_one(
+    source: DebeziumSource,
+) -> None:
+    earlier = ReaderOfTopic(source, "a" * 32)
+    await earlier.read(
+        snapshot_notice("STARTED", 6), change("c", 1, 10), change("c", 2, 11), scanned(12),
+        snapshot_notice("COMPLETED", 13),
+    )  # fmt: skip
+    reader = ReaderOfTopic(source, "b" * 32)
+    deletes = await reader.read(
+        snapshot_notice("STARTED", 0), change("r", 2, 1), scanned(2), snapshot_notice("COMPLETED", 3)
+    )
+    assert [(offset, key) for offset, _, key in deletes] == [(3, '{"id":"f1"}')]
+    assert await reader.read(change("t", 0, 4)) == [(4, 1, '{"id":"f2"}')]
+    assert await reader.read(snapshot_notice("STARTED", 5)) == []
+    reader.crash()
+    await reader.read(snapshot_notice("STARTED", 6))
+    assert reader.renewed == 1
+
+
+async def test_a_topic_of_the_changes_that_is_created_again_while_it_is_read_is_noticed(
+    source: DebeziumSource,
+) -> None:
+    reader = ReaderOfTopic(source, "a" * 32)
+    await reader.read(change("c", 1, 0), change("c", 2, 1))
+    reader._changes_id = "b" * 32
+    deletes = await reader.read(change("c", 2, 0), change("t", 0, 1))
+    assert sorted(key for _, _, key in deletes) == ['{"id":"f1"}', '{"id":"f2"}']
 
 
 async def test_a_truncate_is_told_whether_its_rows_are_deleted_or_not(source: DebeziumSource) -> None:

@@ -17,11 +17,11 @@ from hifi_debezium.source.columns import SOURCE_TYPE
 from hifi_infra.ports import free_port
 
 
-def change_with_domain() -> Any:
+def change_with_domain(offset: int = 7) -> Any:
     schema = copy.deepcopy(SCHEMA)
     for side in schema["fields"]:
         side["fields"].append({"type": "bytes", "field": "seal", "parameters": {SOURCE_TYPE: "SEAL"}})
-    return record(envelope("c", None, {**ROW, "seal": "AP8="}), schema=schema)
+    return record(envelope("c", None, {**ROW, "seal": "AP8="}), offset=offset, schema=schema)
 
 
 def changes_of(password_file: Path) -> ChangeEvents:
@@ -69,5 +69,5 @@ async def test_without_access_to_the_database_types_are_unknown_at_once(tmp_path
         b'{"schema":[],"payload":1}',
     ]
     await changes.prepare([record(envelope("c", None, ROW)), record(None), *map(record, no_changes)])
-    await changes.prepare([change_with_domain()])
+    await changes.prepare([change_with_domain(8)])
     assert_refused(changes)

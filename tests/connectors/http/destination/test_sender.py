@@ -9,10 +9,10 @@ from tests.support.egest.fake_destination import OK, ReceivedRequest, destinatio
 
 from hifi.delivery.sender import SenderContext, SentRequest
 from hifi.kafka.consumer import AssignedPartition
+from hifi.kafka.partition_lease import PartitionLease
 from hifi.runtime import metrics
 from hifi.runtime.health import Health
 from hifi_egest.delivery.delivery import Delivery, EventRecord, OutboundRequest, SourcePartition
-from hifi_egest.delivery.lease import PartitionLease
 from hifi_egest.delivery.memory_bounds import InFlightBudget
 from hifi_http.declaration import HttpDestination
 from hifi_http.destination.sender import RequestSender

@@ -25,6 +25,7 @@ from hifi.runtime.errors import Misconfigured
 from hifi_iceberg.declaration import IcebergSettings, LakeTable
 from hifi_iceberg.destination.catalog import open_table
 from hifi_iceberg.destination.file_store import FileStore
+from hifi_iceberg.destination.progress import TableOwner
 from hifi_iceberg.destination.restricted_catalog import RestrictedRestCatalog, WarehouseFileIO
 
 CLASS = "planted_by_pipe.Planted"
@@ -227,7 +228,7 @@ def test_a_table_outside_of_the_warehouse_is_not_written(
     server.location = f"file://{tmp_path}/warehouse/{location}"
     table = open_table(_declared(tmp_path, catalog=server.url, partition="none"))
     with pytest.raises(Misconfigured, match="is not in the warehouse"):
-        FileStore(table, "0a" * 16, "w", tmp_path)
+        FileStore(table, TableOwner("0a" * 16, "p", "lake"), "w", tmp_path)
     with pytest.raises(Misconfigured, match="is not in the warehouse"):
         _write(table)
     assert {path.name for path in tmp_path.iterdir()} == {"warehouse"}

@@ -227,6 +227,23 @@ async def test_the_records_of_a_topic_that_was_created_again_are_new_events(kafk
         assert await stream.all(stream.topics.receipts) == []
 
 
+async def test_a_topic_that_is_created_again_while_it_is_read_begins_at_its_beginning(
+    kafka: str, log: Path
+) -> None:
+    async with collected_stream(kafka, log) as stream:
+        await stream.publish(stream.pipe())
+        await stream.start("normalize")
+        await stream.start(
+            "collect", commit_interval_s=60
+        )  # the old position is committed when it has an end
+        await stream.put(range(60))
+        await stream.read(stream.topics.normalized, partial(has_records, 60))
+        await stream.create_source_again()
+        await stream.put(range(30))
+        await stream.read(stream.topics.normalized, partial(has_records, 90))
+        assert await stream.all(stream.topics.receipts) == []
+
+
 async def test_a_paused_pipe_leaves_its_source_where_it_is_and_reads_on_when_it_is_resumed(
     kafka: str, log: Path
 ) -> None:

@@ -199,6 +199,18 @@ async def test_an_object_that_may_not_be_read_is_read_later_and_others_need_not_
     assert second_turn.numbers() == [5], "the next reader reads nothing again"
 
 
+async def test_an_object_whose_entry_alone_was_committed_is_not_replaced_by_another_one(
+    tmp_path: Path,
+) -> None:
+    for number, name in enumerate("abc", 1):
+        write_object(tmp_path, name, number)
+    store = GuardedFolder(tmp_path)
+    [first_version, *_] = sorted(await store.listed())
+    turn = Turn({"o/0": first_version.entry()})
+    await read_until(objects_reader(store, tmp_path), turn, 3)
+    assert turn.numbers() == [1, 2, 3]
+
+
 async def test_an_object_whose_reading_fails_is_read_later_and_others_need_not_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import base64
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import orjson
@@ -11,7 +12,7 @@ import psycopg
 import pytest
 from tests.support.postgres.pgbouncer import pool_of
 from tests.support.postgres.polled_table import PolledTable
-from tests.support.postgres.postgres_server import PostgresServer
+from tests.support.postgres.postgres_server import PROGRAMS, PostgresServer
 
 from hifi.runtime import exact_json
 from hifi.runtime.errors import Misconfigured, Retryable
@@ -114,6 +115,38 @@ async def test_a_mark_tells_of_transactions_behind_the_newest_one_that_has_ended
         assert (await rows.mark()).oldest_transaction >= before.next_transaction
         early_writer.close()
         late_writer.close()
+
+
+class StandbyRows(PostgresRows):
+    """Rows of a server whose answer to a mark is known."""
+
+    def __init__(self, *, is_standby: bool) -> None:
+        self._statements: Any = SimpleNamespace(mark=lambda: "")
+        self._is_standby = is_standby
+
+    async def _all(self, *_: Any) -> list[tuple[Any, ...]]:
+        return [("7", 9, 8, self._is_standby)]
+
+
+async def test_a_standby_gives_no_mark() -> None:
+    assert await StandbyRows(is_standby=False).mark() == ("7", 9, 8)
+    with pytest.raises(Misconfigured, match=r"the server is a standby.*name the primary server"):
+        await StandbyRows(is_standby=True).mark()
+
+
+@pytest.mark.slow
+async def test_a_server_that_is_a_standby_is_refused_though_its_rows_can_be_read(tmp_path: Path) -> None:
+    if not PROGRAMS.is_dir():
+        pytest.skip(f"PostgreSQL is not installed in {PROGRAMS}")
+    with PostgresServer() as server:
+        table = PolledTable(server, tmp_path)
+        with psycopg.connect(server.url, autocommit=True) as connection:
+            connection.execute(f"CREATE TABLE {table.name} (id bigint, updated timestamptz)")
+        server.become_standby()
+        async with postgres_rows(source(table), "test", 1000, "shop") as rows:
+            assert await rows.page(None, "2100-01-01", 1) == Page([], None)
+            with pytest.raises(Misconfigured, match="the server is a standby"):
+                await rows.mark()
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from hifi.delivery.dead_letters.letter import DeadLetter, DeadLetterFilter, parse_id
-from hifi.delivery.dead_letters.reader import letter, letters, replay_offsets
+from hifi.delivery.dead_letters.reader import ReplayNotes, letter, letters, replay_note
 from hifi.delivery.dead_letters.record import dead_letter
 from hifi.delivery.dead_letters.replay import replay, replayed, target
 from hifi.kafka.admin import create_topics
@@ -42,6 +43,7 @@ from hifi.record.headers import (
     STARTED,
 )
 from hifi.record.identity import identity, seq_text
+from hifi.record.record import Record
 from hifi.runtime.clock import now_us
 from hifi.runtime.errors import Misconfigured, Rejected
 
@@ -456,8 +458,213 @@ def test_a_node_without_an_input_is_not_replayable(service: str) -> None:
         target(Topics("s"), stored_letter, PipeRevision(FLIGHTS, offset=1, number=1))
 
 
-@pytest.mark.parametrize("value", [None, b"", b"5", b"{}", b'{"offsets":5}', b'{"offsets":["x"]}', b"\xff"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        b"",
+        b"5",
+        b"{}",
+        b'{"offsets":5}',
+        b'{"offsets":["x"]}',
+        b"\xff",
+        b'{"offsets":[4],"works":["x"]}',
+    ],
+)
 def test_what_is_no_replay_is_refused(value: bytes | None) -> None:
-    assert replay_offsets(b'{"offsets":[3,5],"by":"ann"}') == [3, 5]
+    notes = ReplayNotes()
     with pytest.raises(ValueError, match=r".+"):
-        replay_offsets(value)
+        notes.add(1, value, 0)
+    notes.add(1, b'{"offsets":[3,5],"by":"ann"}', 0)
+    assert [notes.cover(kept_letter(offset)) for offset in (3, 4, 5)] == [True, False, True]
+
+
+class SlowProducer:
+    """Acknowledges each write when its event is set; notes the writes."""
+
+    bootstrap = "nowhere:1"
+
+    def __init__(self) -> None:
+        self.acknowledgements: list[asyncio.Event] = []
+        self.written: list[tuple[str, int, list[Record]]] = []
+
+    async def send_and_wait(self, topic: str, partition: int, records: list[Record]) -> None:
+        self.written.append((topic, partition, records))
+        acknowledged = asyncio.Event()
+        self.acknowledgements.append(acknowledged)
+        await acknowledged.wait()
+
+    async def nth_write(self, count: int) -> asyncio.Event:
+        async with asyncio.timeout(5):
+            while len(self.acknowledgements) < count:
+                await asyncio.sleep(0)
+        return self.acknowledgements[count - 1]
+
+
+def kept_letter(
+    offset: int,
+    sequence: int = 1,
+    service: str = "egest",
+    destination: bytes = b"d",
+    replays: int = 0,
+    *,
+    partition: int = 1,
+    dead_ms: int = 0,
+) -> DeadLetter:
+    identity_fields = IDENTITY_FIELDS | {PIPE: b"flights", SEQ: seq_text(1, sequence), IN: b"1"}
+    headers = [*packed(identity_fields), (DESTINATION, destination), (REPLAY, b"%d" % replays)]
+    record = dead_letter(b"k", b"{}", headers, service, Rejected("x", "y"), 0)
+    return DeadLetter(partition, offset, dead_ms, record.key, record.value, record.headers)
+
+
+class AcceptingProducer:
+    """Acknowledges at once; keeps what is written."""
+
+    bootstrap = "nowhere:1"
+
+    def __init__(self) -> None:
+        self.written: list[tuple[str, int, Record]] = []
+
+    async def send_and_wait(self, topic: str, partition: int, records: list[Record]) -> None:
+        assert records
+        self.written += [(topic, partition, record) for record in records]
+
+    def seqs(self, topic: str) -> list[bytes]:
+        return [fields(record.headers)[SEQ] for name, _, record in self.written if name == topic]
+
+    def notes(self, noted_ms: int) -> ReplayNotes:
+        notes = ReplayNotes()
+        for topic, partition, record in self.written:
+            if topic == TWICE.replays:
+                notes.add(partition, record.value, noted_ms)
+        return notes
+
+
+TWICE = Topics("s")
+TO_D_AND_E = Pipe.model_validate(
+    FLIGHTS.model_dump(exclude_defaults=True)
+    | {"destinations": [{"name": name, "url": "http://127.0.0.1:9/"} for name in ("d", "e")]}
+)
+
+
+async def went_to(
+    producer: AcceptingProducer, dead_letters: list[DeadLetter], works: set[bytes] | None = None
+) -> list[tuple[int, str]]:
+    double: Any = producer
+    pipes = {"flights": PipeRevision(TO_D_AND_E, offset=1, number=1)}
+    return [
+        (dead_letter_.offset, topic)
+        async for dead_letter_, topic in replay(double, TWICE, dead_letters, pipes, {}, works)
+    ]
+
+
+async def test_of_letters_that_were_written_twice_the_first_is_replayed_and_all_are_noted() -> None:
+    """As enrich does where a range fails after its letters were written: the halves write them again."""
+    producer = AcceptingProducer()
+    dead_letters = [kept_letter(offset, offset % 3, "enrich", b"") for offset in range(6)]
+    topic = TWICE.normalized
+    assert await went_to(producer, dead_letters) == [
+        (0, topic),
+        (1, topic),
+        (2, topic),
+        (3, ""),
+        (4, ""),
+        (5, ""),
+    ]
+    assert producer.seqs(topic) == [seq_text(1, sequence) for sequence in range(3)]
+    later = producer.notes(noted_ms=0)
+    assert all(later.cover(dead_letter_) for dead_letter_ in dead_letters)
+
+
+async def test_letters_that_were_written_twice_are_known_in_all_chunks_of_a_command() -> None:
+    producer, works = AcceptingProducer(), set[bytes]()
+    for start in (0, 150):
+        for offset in range(start, start + 150):
+            await went_to(producer, [kept_letter(offset, offset % 150, "enrich", b"")], works)
+    assert len(producer.seqs(TWICE.normalized)) == len(works) == 150
+    notes = producer.notes(noted_ms=0)
+    assert all(notes.cover(kept_letter(offset, 1000)) for offset in range(300)), "each by its offset"
+
+
+async def test_other_work_of_the_same_event_is_replayed() -> None:
+    """Such as its deliveries to several destinations, which may have been in one batch."""
+    producer = AcceptingProducer()
+    dead_letters = [
+        kept_letter(0),
+        kept_letter(1, destination=b"e"),
+        kept_letter(2, service="retrier"),
+        kept_letter(3, replays=1),
+        kept_letter(4, sequence=2),
+        kept_letter(5, partition=2),
+    ]
+    assert await went_to(producer, dead_letters) == [(offset, TWICE.retry_out) for offset in range(6)]
+    first_noted = AcceptingProducer()
+    await went_to(first_noted, dead_letters[:1])
+    notes = first_noted.notes(noted_ms=0)
+    assert [notes.cover(dead_letter_) for dead_letter_ in dead_letters] == [True] + [False] * 5
+
+
+async def test_a_letter_that_was_there_when_another_of_the_same_work_was_replayed_is_left_out() -> None:
+    """Also if it was not selected; but not one that was written later: the work was refused again."""
+    producer = AcceptingProducer()
+    await went_to(producer, [kept_letter(7, dead_ms=20)])
+    notes = producer.notes(noted_ms=50)
+    others = [kept_letter(3, dead_ms=10), kept_letter(9, dead_ms=50), kept_letter(11, dead_ms=51)]
+    assert [notes.cover(dead_letter_) for dead_letter_ in others] == [True, True, False]
+
+
+async def test_a_letter_that_cannot_be_replayed_does_not_keep_another_of_its_work_back() -> None:
+    producer = AcceptingProducer()
+    too_large = replace(kept_letter(0), value=b"x" * MAX_RECORD_BYTES)
+    with pytest.raises(Rejected, match="1:0 is too large"):
+        await went_to(producer, [too_large, kept_letter(1)])
+    assert len(producer.seqs(TWICE.retry_out)) == 1
+    assert not producer.notes(noted_ms=-1).cover(too_large)
+
+
+def test_a_letter_of_no_event_has_no_work() -> None:
+    notes = ReplayNotes()
+    notes.add(0, replay_note([kept_letter(0)]), 9)
+    assert DeadLetter(0, 7, 0, None, None, [(REPLAY, b"x")]).work is None
+    assert not notes.cover(DeadLetter(0, 7, 0, None, None, []))
+
+
+async def test_a_replay_that_is_cancelled_still_notes_what_it_has_written() -> None:
+    topics, producer = Topics("s"), SlowProducer()
+    double: Any = producer
+    pipes = {"flights": PipeRevision(FLIGHTS, offset=1, number=1)}
+
+    async def replay_all() -> None:
+        async for _ in replay(double, topics, [kept_letter(5), kept_letter(6)], pipes):
+            pass
+
+    replaying = asyncio.create_task(replay_all())
+    acknowledged = await producer.nth_write(1)
+    replaying.cancel()
+    await asyncio.sleep(0)
+    acknowledged.set()
+    (await producer.nth_write(2)).set()
+    with pytest.raises(asyncio.CancelledError):
+        await replaying
+    assert [(topic, partition) for topic, partition, _ in producer.written] == [
+        (topics.retry_out, 1),
+        (topics.replays, 1),
+    ]
+    notes = ReplayNotes()
+    notes.add(1, producer.written[1][2][0].value, 0)
+    assert [notes.cover(kept_letter(offset, 1000)) for offset in (4, 5, 6)] == [False, True, True]
+
+
+async def test_a_replay_that_is_cancelled_ends_though_kafka_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("hifi.delivery.dead_letters.replay.NOTE_S", 0)
+    producer = SlowProducer()
+    double: Any = producer
+    pipes = {"flights": PipeRevision(FLIGHTS, offset=1, number=1)}
+    replaying = asyncio.ensure_future(anext(replay(double, Topics("s"), [kept_letter(5)], pipes)))
+    await producer.nth_write(1)
+    replaying.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await replaying
+    assert len(producer.written) == 1

@@ -1,7 +1,7 @@
 """Which outcomes of the last owner count for records that are read again."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import AsyncMock
@@ -29,7 +29,7 @@ def receipt(offset: int, time_ms: int) -> ConsumerRecord:
 async def test_receipts_of_a_topic_that_was_made_again_end_no_delivery_of_the_new_one() -> None:
     reader = OutcomeReader("nowhere:1", "test", TOPICS)
     answer: asyncio.Future[RecordedOutcomes] = asyncio.get_running_loop().create_future()
-    request = _ReadRequest(b"enriched", 0, 0, FIRST_MS, {}, RecordedOutcomes(), answer)
+    request = _ReadRequest(b"enriched", 0, 0, FIRST_MS, {}, RecordedOutcomes(), answer, 3)
     reader._add_outcome([request], receipt(0, FIRST_MS - SKEW_MS - 1))
     reader._add_outcome([request], receipt(1, FIRST_MS - SKEW_MS))
     reader._add_outcome([request], receipt(2, FIRST_MS))
@@ -41,7 +41,7 @@ async def test_an_outcome_that_cannot_be_read_keeps_no_other_from_being_read(
 ) -> None:
     reader = OutcomeReader("nowhere:1", "test", TOPICS)
     answer: asyncio.Future[RecordedOutcomes] = asyncio.get_running_loop().create_future()
-    request = _ReadRequest(b"enriched", 0, 0, FIRST_MS, {}, RecordedOutcomes(), answer)
+    request = _ReadRequest(b"enriched", 0, 0, FIRST_MS, {}, RecordedOutcomes(), answer, 3)
     unreadable: Any = receipt(0, FIRST_MS)
     unreadable.headers = None
 
@@ -53,3 +53,27 @@ async def test_an_outcome_that_cannot_be_read_keeps_no_other_from_being_read(
     monkeypatch.setattr(reader, "_start_offsets", AsyncMock(return_value={TopicPartition("t", 0): 0}))
     await reader._read_records([request], {TopicPartition("t", 0): 2})
     assert request.outcomes.index.has(1, b"shop")
+
+
+async def test_a_fresh_receipt_beyond_the_end_of_its_source_is_of_a_topic_that_was_made_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """When the new topic reaches that offset, its delivery must not count as done."""
+    reader = OutcomeReader("nowhere:1", "test", TOPICS)
+    ends = {TOPICS.enriched: 10, TOPICS.retry_out: 7000, TOPICS.receipts: 4}
+
+    async def ranges(*_: object) -> AsyncIterator[list[ConsumerRecord]]:
+        yield [receipt(offset, FIRST_MS) for offset in (8, 9, 10, 5000)]
+
+    async def offsets(tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return {tp: ends.get(tp.topic, 0) for tp in tps}
+
+    reader._consumer = SimpleNamespace(end_offsets=offsets, unsubscribe=lambda: None)
+    monkeypatch.setattr("hifi_egest.dedup.outcome_reader.read_ranges", ranges)
+    first = {TopicPartition(TOPICS.receipts, 0): 0}
+    monkeypatch.setattr(reader, "_start_offsets", AsyncMock(return_value=first))
+    answer: asyncio.Future[RecordedOutcomes] = asyncio.get_running_loop().create_future()
+    await reader._serve([_ReadRequest(b"enriched", 0, 9, FIRST_MS, {}, RecordedOutcomes(), answer)])
+    outcomes = await answer
+    assert [outcomes.index.has(offset, b"shop") for offset in (9, 10, 5000)] == [True, False, False]
+    assert outcomes.keys == [seq_text(7, 8)]

@@ -13,6 +13,7 @@ from tests.support.egest.egest_stream import (
     RunningEgest,
     outcomes,
     pipe,
+    pipe_to,
     process,
     running_egest,
     texts,
@@ -20,6 +21,7 @@ from tests.support.egest.egest_stream import (
 )
 from tests.support.egest.fake_destination import OK, ReceivedRequest, destination
 
+from hifi.kafka.partition_lease import PartitionLease
 from hifi.record.fields import with_fields
 from hifi.record.headers import (
     AMBIGUOUS,
@@ -33,11 +35,11 @@ from hifi.record.headers import (
     SEQ,
     SERVICE,
     SOURCE,
+    TO,
 )
 from hifi.record.record import Record
 from hifi_egest.dedup.deduplicator import Deduplicator
 from hifi_egest.dedup.outcome_reader import EXTRA_RECEIPTS, OutcomeReader, RecordedOutcomes
-from hifi_egest.delivery.lease import PartitionLease
 
 
 async def a_moment(_: ReceivedRequest) -> bytes:
@@ -248,6 +250,34 @@ async def test_a_replayed_event_is_delivered_again_once_for_each_replay(stream: 
     assert sorted(receipt.get(REPLAY, "") for receipt in receipts) == ["", "", "", "1", "2", "3", "4", "5"]
 
 
+async def test_two_letters_of_an_event_are_replayed_to_both_destinations_also_after_a_takeover(
+    stream: EgestStream,
+) -> None:
+    """Where the pipe has a filter they go to enrich, which limits each to the destination of its letter."""
+    record = stream.record("a,b")
+
+    def replayed(name: str) -> Record:
+        changes = {REPLAY: b"1", SERVICE: b"egest", RAW: b"0", TO: name.encode()}
+        return Record(record.key, record.value, with_fields(record.headers, changes))
+
+    async with destination() as receiver:
+        addresses = [{"name": name, "url": f"{receiver.url}/{name}"} for name in ("a", "b")]
+        async with running_egest(stream, pipe_to("flights", *addresses)):
+            await stream.enriched(record, replayed("a"), replayed("b"), replayed("b"))
+            await stream.receipts(4)
+        async with running_egest(stream):
+            await stream.enriched(replayed("a"), replayed("b"), stream.record("a"))
+            receipts = await stream.receipts(5)
+    assert Counter(receiver.ids) == {"0": 4, "1": 1}
+    assert sorted((receipt.get(REPLAY, ""), receipt[DESTINATION]) for receipt in receipts) == [
+        ("", "a"),
+        ("", "a"),
+        ("", "b"),
+        ("1", "a"),
+        ("1", "b"),
+    ]
+
+
 async def test_a_hand_over_whose_receipt_is_missing_is_not_done_twice(stream: EgestStream) -> None:
     """The last owner died after the record for the retrier and before the receipt."""
     async with destination() as receiver:
@@ -278,6 +308,7 @@ async def test_a_partition_that_was_quiet_for_long_is_taken_over_without_reading
         return Record(None, None, headers)
 
     topic = stream.topics.receipts
+    await stream.enriched(*(stream.record() for _ in range(910)))
     await stream.producer.send_and_wait(topic, 0, [receipt(offset) for offset in range(900)])
     quiet_until_ms = (await stream.read(topic))[-1].timestamp + 1
     await until(lambda: time.time() * 1000 > quiet_until_ms + 5)

@@ -30,6 +30,7 @@ from hifi.record.headers import (
 from hifi.record.headers import SEQ as SEQ_FIELD
 from hifi.record.headers import TIME as TIME_HEADER
 from hifi.record.identity import seq_text
+from hifi_egest.dedup.copy_key import work_key
 from hifi_egest.delivery.delivery import ENRICHED, RETRY_OUT, EventRecord, SourcePartition
 from hifi_egest.delivery.memory_bounds import InFlightBudget
 from hifi_egest.delivery.parsing import InvalidRecord, parse
@@ -106,13 +107,25 @@ def test_a_retry_continues_the_counts_of_its_delivery() -> None:
 
 def test_a_replay_at_enrich_is_identified_by_its_key_alone() -> None:
     delivery = parsed(ENRICHED, (REPLAY, b"1"), (SERVICE, b"enrich"))
-    assert (delivery.key, delivery.log) == (SEQ + b"~1", None)
+    assert (delivery.key, delivery.log) == (SEQ + b"~1~a", None)
     normalize_delivery = parsed(ENRICHED, (REPLAY, b"1"), (SERVICE, b"normalize"))
     assert (normalize_delivery.key, normalize_delivery.log, normalize_delivery.log_offset) == (
-        SEQ + b"~1",
+        SEQ + b"~1~a",
         "raw",
         11,
     )
+
+
+@pytest.mark.parametrize("replay", [(), ((REPLAY, b"1"), (SERVICE, b"egest"))])
+def test_an_event_has_the_key_that_its_receipts_give_at_a_takeover_and_a_replay_one_for_each_destination(
+    replay: tuple[tuple[str, bytes], ...],
+) -> None:
+    keys = [parsed(ENRICHED, (TO, name), *replay).key for name in (b"a", b"b", b"")]
+    receipts = [
+        {SEQ_FIELD: SEQ, DESTINATION: name, PASS: b"0"} | dict(replay[:1]) for name in (b"a", b"b", b"")
+    ]
+    assert keys == [work_key(ENRICHED, receipt) for receipt in receipts]
+    assert len(set(keys)) == (3 if replay else 1)
 
 
 @pytest.mark.parametrize("missing_field", [SEQ_FIELD, TO, ACCEPTED, REVISION_OFFSET, IN])

@@ -11,16 +11,24 @@ from tests.support.egest.fake_destination import ReceivedRequest, answer, destin
 
 from hifi.delivery.attempt import Attempt
 from hifi.delivery.destination_state import DestinationStates
+from hifi.delivery.sender import SendResult, Unsendable
 from hifi.kafka.consumer import AssignedPartition
+from hifi.kafka.partition_lease import PartitionLease
 from hifi.kafka.topics import Topics
 from hifi.record.fields import packed
 from hifi.record.headers import ACCEPTED, IN, MINUTE, PIPE, RAW, REVISION, REVISION_OFFSET, SEQ, TO
 from hifi.record.identity import seq_text
 from hifi.runtime import metrics
 from hifi.runtime.clock import monotonic_s
+from hifi.runtime.errors import Rejected
 from hifi.runtime.health import Health
-from hifi_egest.delivery.delivery import Delivery, EarlierAttempts, EventRecord, SourcePartition
-from hifi_egest.delivery.lease import PartitionLease
+from hifi_egest.delivery.delivery import (
+    Delivery,
+    EarlierAttempts,
+    EventRecord,
+    OutboundRequest,
+    SourcePartition,
+)
 from hifi_egest.delivery.memory_bounds import InFlightBudget
 from hifi_egest.lanes.lane import Lane
 from hifi_egest.lanes.resources import LaneResources
@@ -99,6 +107,47 @@ async def test_a_refusal_that_comes_while_the_destination_is_declared_anew_gets_
     (outcome,) = recorder.outcomes
     assert isinstance(outcome, RetryLater)
     assert outcome.reason == "status-404"
+
+
+class SplittingSender:
+    """Takes the first delivery of each request as unsendable, then waits before it answers."""
+
+    ready = True
+    missing = ""
+
+    def __init__(self, gate: asyncio.Event) -> None:
+        self._gate = gate
+        self.sizes: list[int] = []
+
+    async def send(self, request: OutboundRequest) -> SendResult:
+        self.sizes.append(len(request.deliveries))
+        await self._gate.wait()
+        return Unsendable([(0, Rejected("no", "no"))])
+
+    def sweep(self) -> None:
+        pass
+
+    async def stop(self) -> None:
+        pass
+
+
+async def test_what_remains_of_a_request_is_sent_as_the_destination_is_declared_by_then(
+    recorder: FakeRecorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, open_gate = asyncio.Event(), asyncio.Event()
+    open_gate.set()
+    senders = [SplittingSender(gate), SplittingSender(open_gate)]
+    made = iter(senders)
+    monkeypatch.setattr("hifi_egest.lanes.lane.make_sender", lambda *_, **__: next(made))
+    url, batch = "http://127.0.0.1:1", {"size": 2, "wait": "1ms"}
+    batch_lane = lane(url, recorder, batch=batch)
+    for offset in range(2):
+        assert batch_lane.offer(event_record(offset), b"d")
+    await until(lambda: senders[0].sizes, 5)
+    await batch_lane.replace(pipe(url, batch=batch, concurrency=3).destinations[0])
+    gate.set()
+    await until(lambda: len(recorder.outcomes) == 2, 5)
+    assert [sender.sizes for sender in senders] == [[2], [1]]
 
 
 def breaker_metrics() -> list[float]:

@@ -1,9 +1,11 @@
 """When a destination that fails is parked, and when it is active again."""
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from aiokafka.errors import KafkaError
 
 from hifi.delivery.destination_state import (
     EGEST,
@@ -16,6 +18,7 @@ from hifi.delivery.destination_state import (
 from hifi.kafka.topics import Tier
 from hifi_egest.lanes import parking
 from hifi_egest.lanes.parking import LaneParking
+from hifi_egest.lanes.state_publication import StatePublication
 from hifi_egest.policy.outcome import DeadLettered, Parked, RetryLater
 
 LATER = RetryLater(Tier("5s", 5), "status-503", "the destination answers 503")
@@ -30,13 +33,18 @@ class Lane:
         monkeypatch.setattr(parking, "monotonic_s", lambda: self.now_s)
         self.states = DestinationStates()
         self.published: list[StateChange] = []
+        self.replaced: list[StateChange] = []
         settings = SimpleNamespace(egest_park_bytes=1000, egest_park_after_s=60)
         resources: Any = SimpleNamespace(
             states=self.states,
             settings=settings,
-            publish_state=lambda _, change: self.published.append(change),
+            publish_state=self._publish,
         )
         self.parking = LaneParking("flights", "d", resources)
+
+    def _publish(self, _: DestinationName, known: StateChange, change: StateChange) -> None:
+        self.published.append(change)
+        self.replaced.append(known)
 
     def read(self, change: StateChange | None = None) -> None:
         record = state_record(NAME, change or self.published[-1])
@@ -87,6 +95,42 @@ def test_a_success_ends_what_egest_began_on_any_instance_and_nothing_that_an_ope
     lane.now_s += 10
     lane.parking.succeeded()
     assert len(lane.published) == 1
+
+
+class ReadDestinations:
+    """The states that a refresh reads, if Kafka answers."""
+
+    def __init__(self, change: StateChange) -> None:
+        self.states = DestinationStates()
+        self.unread = change
+        self.error: Exception | None = None
+
+    async def refresh(self) -> None:
+        if self.error is not None:
+            raise self.error
+        record = state_record(NAME, self.unread)
+        self.states.take(record.key, record.value, 0)
+
+
+@pytest.mark.parametrize("by_operator", [False, True])
+async def test_a_state_of_egest_replaces_none_that_an_operator_gave_meanwhile(
+    lane: Lane, by_operator: bool
+) -> None:
+    parked = StateChange(DestinationState.PARKED, EGEST, "test", 1)
+    lane.read(parked)
+    lane.parking.succeeded()
+    [active], [known] = lane.published, lane.replaced
+    newest = StateChange(DestinationState.PARKED, "operator", "test", 2) if by_operator else parked
+    destinations: Any = ReadDestinations(newest)
+    written: list[StateChange] = []
+    publication = StatePublication(destinations, lambda _, change: written.append(change))
+    publication.publish(NAME, known, active)
+    await asyncio.gather(*publication._tasks)
+    assert written == ([] if by_operator else [active])
+    destinations.error = KafkaError("away")
+    publication.publish(NAME, newest, active)
+    await asyncio.gather(*publication._tasks)
+    assert written == ([] if by_operator else [active])
 
 
 def test_an_outage_begins_anew_after_a_resumption(lane: Lane) -> None:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from hifi.kafka.consumer import AssignedPartition
+from hifi.kafka.partition_lease import PartitionLease
 from hifi.pipe.model import BatchPolicy
 from hifi_egest.delivery.delivery import (
     Delivery,
@@ -16,7 +17,6 @@ from hifi_egest.delivery.delivery import (
     EventRecord,
     SourcePartition,
 )
-from hifi_egest.delivery.lease import PartitionLease
 from hifi_egest.delivery.memory_bounds import InFlightBudget
 from hifi_egest.lanes.queue import DeliveryQueue, RequestQueue
 

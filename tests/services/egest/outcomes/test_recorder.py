@@ -12,6 +12,8 @@ from tests.support.egest.egest_stream import until
 
 from hifi.delivery.attempt import Attempt
 from hifi.kafka.consumer import AssignedPartition
+from hifi.kafka.partition_lease import PartitionLease
+from hifi.kafka.partition_queue import Sending
 from hifi.kafka.producer import is_sendable
 from hifi.kafka.topics import MAX_RECORD_BYTES, Topics
 from hifi.record.fields import fields, packed
@@ -44,10 +46,9 @@ from hifi.record.headers import (
 from hifi.record.identity import seq_text
 from hifi.record.receipt import RECEIPT_FIELDS
 from hifi.record.record import Record
-from hifi.runtime.errors import Rejected
+from hifi.runtime.errors import Overloaded, Rejected
 from hifi.runtime.release import VERSION
 from hifi_egest.delivery.delivery import Delivery, EarlierAttempts, EventRecord, SourcePartition
-from hifi_egest.delivery.lease import PartitionLease
 from hifi_egest.delivery.memory_bounds import InFlightBudget
 from hifi_egest.delivery.parsing import parse
 from hifi_egest.outcomes.recorder import Outbox, OutcomeRecorder
@@ -78,7 +79,12 @@ class FakeOutbox:
         self.waiting: list[tuple[str, int, Sequence[Record], Callable[[], None]]] = []
 
     def send(
-        self, topic: str, partition: int, records: Sequence[Record], on_acknowledged: Callable[[], None]
+        self,
+        topic: str,
+        partition: int,
+        records: Sequence[Record],
+        on_acknowledged: Callable[[], None],
+        *_: object,
     ) -> None:
         self.waiting.append((topic, partition, records, on_acknowledged))
 
@@ -287,8 +293,8 @@ class SizedProducer:
         acknowledged.set_result(None)
         return SimpleNamespace(acknowledged=acknowledged)
 
-    async def send_and_wait(self, topic: str, partition: int, records: Sequence[Record]) -> None:
-        await self.send(topic, partition, records).acknowledged
+    async def send_when_room(self, topic: str, partition: int, records: Sequence[Record]) -> Any:
+        return self.send(topic, partition, records)
 
 
 LARGE = b"x" * MAX_RECORD_BYTES
@@ -299,7 +305,7 @@ async def test_neither_a_record_that_is_refused_nor_a_call_that_fails_keeps_othe
     values: Sequence[bytes],
 ) -> None:
     producer = SizedProducer()
-    outbox = Outbox(producer)  # type: ignore[arg-type]
+    outbox = Outbox(producer, PartitionLease(Beating, 10.0))  # type: ignore[arg-type]
     called: list[bytes] = []
 
     def acknowledged(value: bytes) -> None:
@@ -317,9 +323,106 @@ async def test_neither_a_record_that_is_refused_nor_a_call_that_fails_keeps_othe
 
 async def test_of_the_receipts_of_a_request_only_that_is_left_out_which_no_topic_takes() -> None:
     producer, acknowledged = SizedProducer(), asyncio.Event()
-    outbox = Outbox(producer)  # type: ignore[arg-type]
+    outbox = Outbox(producer, PartitionLease(Beating, 10.0))  # type: ignore[arg-type]
     outbox.send("t", 0, [Record(b"k", value, []) for value in (b"1", LARGE, b"2")], acknowledged.set)
     async with asyncio.timeout(30):
         await acknowledged.wait()
     assert producer.values == [b"1", b"2"]
     assert not outbox.failed.done()
+
+
+class HoldingProducer:
+    """Acknowledges nothing; has no room before `has_room` is set."""
+
+    def __init__(self) -> None:
+        self.sendings: list[Sending] = []
+        self.topics: list[str] = []
+        self.has_room = asyncio.Event()
+        self.has_room.set()
+
+    def send(self, topic: str, _: int, records: Sequence[Record]) -> Sending:
+        if not self.has_room.is_set():
+            raise Overloaded("full")
+        self.topics.append(topic)
+        self.sendings.append(Sending(records, 0))
+        return self.sendings[-1]
+
+    async def send_when_room(self, topic: str, partition: int, records: Sequence[Record]) -> Sending:
+        await self.has_room.wait()
+        return self.send(topic, partition, records)
+
+
+def holding_recorder(heart: Heart) -> tuple[OutcomeRecorder, HoldingProducer]:
+    producer, lease = HoldingProducer(), PartitionLease(lambda: heart, 10.0)
+    double: Any = producer
+    return OutcomeRecorder(TOPICS, Outbox(double, lease), lease), producer
+
+
+RETRY_LATER = RetryLater(TOPICS.tiers[0], "timeout", "no answer")
+
+
+async def test_a_hand_over_that_kafka_has_not_got_is_taken_back_when_the_lease_ends(
+    delivery: Delivery,
+) -> None:
+    """Once Kafka is reached again, another instance may have delivered the event."""
+    heart = Heart()
+    heart.last_heartbeat_monotonic_s = float("inf")
+    recorder, producer = holding_recorder(heart)
+    recorder.record([delivery], RETRY_LATER)
+    recorder.record([delivery_of_partition(3)], DELIVERED, Attempt(5, 200, 6))
+    await until(lambda: len(producer.sendings) == 2, 5)
+    hand_over, receipt = producer.sendings
+    heart.last_heartbeat_monotonic_s = float("-inf")
+    await until(hand_over.acknowledged.cancelled, 5)
+    heart.last_heartbeat_monotonic_s = float("inf")
+    await until(lambda: len(producer.sendings) == 3, 5)
+    assert producer.topics == [TOPICS.retry_in(TOPICS.tiers[0]), TOPICS.receipts, producer.topics[0]]
+    assert not receipt.acknowledged.done(), "it is true, whoever owns the partition"
+    producer.sendings[2].acknowledged.set_result(None)
+    await until(lambda: len(producer.sendings) == 4, 5)
+    producer.sendings[3].acknowledged.set_result(None)
+    await until(lambda: finished(delivery), 5)
+
+
+@pytest.mark.parametrize("room", [True, False])
+async def test_a_hand_over_is_left_to_the_next_owner_of_its_partition_also_while_it_is_written(
+    delivery: Delivery, room: bool
+) -> None:
+    heart = Heart()
+    heart.last_heartbeat_monotonic_s = float("inf")
+    recorder, producer = holding_recorder(heart)
+    other_delivery = delivery_of_partition(4)
+    if not room:
+        producer.has_room.clear()
+    recorder.record([delivery], RETRY_LATER)
+    recorder.record([other_delivery], RETRY_LATER)
+    await asyncio.sleep(0)
+    for sending in producer.sendings:
+        sending.handed_over = True
+    delivery.event.partition.assigned.revoke(fenced=True)
+    producer.has_room.set()
+    async with asyncio.timeout(5):
+        await delivery.event.partition.wait_idle()
+    await until(lambda: len(producer.sendings) == 2, 5)
+    assert [sending.acknowledged.cancelled() for sending in producer.sendings] == [True, False]
+    assert not finished(delivery)
+    producer.sendings[1].acknowledged.set_result(None)
+    await until(lambda: producer.topics[2:] == [TOPICS.receipts], 5)
+
+
+async def test_a_hand_over_that_kafka_has_got_is_not_left_though_its_partition_is_anothers_since(
+    delivery: Delivery,
+) -> None:
+    heart = Heart()
+    heart.last_heartbeat_monotonic_s = float("inf")
+    recorder, producer = holding_recorder(heart)
+    recorder.record([delivery], RETRY_LATER)
+    await until(lambda: producer.sendings, 5)
+    producer.sendings[0].acknowledged.set_result(None)
+    delivery.event.partition.assigned.revoke(fenced=True)
+    recorder._outbox._check_owners()
+    assert delivery.event.partition._in_flight == 1
+    await until(lambda: producer.topics[1:] == [TOPICS.receipts], 5)
+    producer.sendings[1].acknowledged.set_result(None)
+    async with asyncio.timeout(5):
+        await delivery.event.partition.wait_idle()

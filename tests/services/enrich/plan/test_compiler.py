@@ -8,8 +8,10 @@ from tests.support.enrich.spark_bench import SparkBench, make_headers, make_pipe
 
 from hifi.pipe.model import QueryTrigger
 from hifi.pipe.pipes_end import PipesEnd
+from hifi.pipe.revision import PipeRevision
 from hifi.spark.row_query import Steps
 from hifi_enrich.plan.compiler import PipeCompiler
+from hifi_enrich.plan.query_plan import LookupBroadcasts
 
 
 @pytest.mark.parametrize("count", [40, pytest.param(300, marks=pytest.mark.more)])
@@ -43,6 +45,17 @@ def test_a_broken_pipe_makes_dead_letters_with_the_reason_and_affects_no_other_p
     assert "nosuch" in bad_record.detail
     assert "[`known`]" in bad_record.detail, "the names that Spark suggests are the user's"
     assert good_record.reason is None
+
+
+def test_a_pipe_does_not_run_without_the_table_of_a_lookup(bench: SparkBench) -> None:
+    """Its fields would be null, as if the table had no such key."""
+    lookup = {"file": "/x.csv", "key": {"carrier": "code"}, "fields": {"airline": "name"}}
+    pipe = make_pipe(fields={"carrier": "string"}, lookups={"a": lookup})
+    no_tables = LookupBroadcasts(bench.catalyst.broadcast(bench.catalyst.jvm.java.util.HashMap()), set())
+    plan = PipeCompiler(bench.catalyst).plan([PipeRevision(pipe, 0)], 0, no_tables, bench.tasks, {})
+    [record] = bench.run(plan, [(b"k", b'{"carrier":"AA"}', 0, make_headers())])
+    assert record.reason == "pipe-broken"
+    assert "has not been loaded" in record.detail
 
 
 @pytest.mark.parametrize("count", [100, pytest.param(300, marks=pytest.mark.more)])

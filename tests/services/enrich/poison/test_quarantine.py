@@ -2,7 +2,7 @@
 
 import asyncio
 import uuid
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,8 +23,10 @@ from hifi.spark.spark_session import SparkExited
 from hifi_enrich.plan.dataframe import NEWER_REVISION, newer_offset
 from hifi_enrich.poison import quarantine as quarantine_module
 from hifi_enrich.poison.offset_notes import unfinished_trial
-from hifi_enrich.poison.quarantine import PoisonQuarantine, WriteRange, is_kafka_failure, trial_limit_s
+from hifi_enrich.poison.quarantine import PoisonQuarantine, is_kafka_failure, trial_limit_s
 from hifi_enrich.poison.search import OffsetRange
+
+Write = Callable[[Mapping[int, int], Mapping[int, int], float], Awaitable[None]]
 
 
 def test_a_failure_of_kafka_is_not_taken_for_a_poison_record() -> None:
@@ -53,15 +55,32 @@ class _Offsets:
         self.notes += (notes or {}).values()
 
 
-def _quarantine(offsets: _Offsets, write: WriteRange) -> tuple[PoisonQuarantine, list[OffsetRange]]:
-    settings: Any = SimpleNamespace(enrich_max_offsets_per_trigger=100, enrich_stall_s=120)
-    quarantine = PoisonQuarantine(settings, Topics("s"), offsets, write, lambda _: None)  # type: ignore[arg-type]
+async def _works(_: float) -> None:
+    """Spark writes a made-up record."""
+
+
+def _quarantine(
+    offsets: _Offsets,
+    write: Write,
+    check: Callable[[float], Awaitable[None]] = _works,
+    leading: Callable[[], bool] = lambda: True,
+    written_offsets: Collection[int] = (),
+) -> tuple[PoisonQuarantine, list[OffsetRange]]:
+    settings: Any = SimpleNamespace(
+        enrich_max_offsets_per_trigger=100, enrich_stall_s=120, kafka="", instance="enrich-1"
+    )
+    engine = SimpleNamespace(write_range=write, check_spark=check)
+    quarantine = PoisonQuarantine(settings, Topics("s"), offsets, engine, lambda _: None, leading)  # type: ignore[arg-type]
     quarantined_ranges: list[OffsetRange] = []
 
     async def record_range(offset_range: OffsetRange) -> None:
         quarantined_ranges.append(offset_range)
 
-    vars(quarantine)["_quarantine"] = record_range  # in place of the method
+    async def pass_written(offset_range: OffsetRange) -> bool:
+        return offset_range.first in written_offsets
+
+    vars(quarantine)["_quarantine"] = record_range  # in place of the methods, which ask Kafka
+    vars(quarantine)["_pass_written"] = pass_written
     return quarantine, quarantined_ranges
 
 
@@ -86,6 +105,95 @@ async def test_while_kafka_does_not_answer_no_event_is_blamed_for_the_time() -> 
     quarantine, quarantined_ranges = _quarantine(_Offsets(kafka_answers=False), write)
     with pytest.raises(Retryable):
         await quarantine.run(StartOffsets({0: 0}, {}))
+    assert quarantined_ranges == []
+
+
+async def test_while_spark_fails_on_any_record_none_is_blamed() -> None:
+    """As without executors, or while Python workers cannot start: the search waits, and starts anew."""
+
+    async def write(*_: object) -> None:
+        raise RuntimeError("no executor")
+
+    async def check(_: float) -> None:
+        raise TimeoutError
+
+    for note in ("", "trial:1again"):  # such as one of a process that ended twice on the record
+        quarantine, quarantined_ranges = _quarantine(_Offsets(), write, check)
+        with pytest.raises(Retryable, match="Spark fails on any record"):
+            await quarantine.run(StartOffsets({0: 0}, {0: note}))
+        assert quarantined_ranges == []
+
+
+async def test_while_spark_works_every_record_on_which_it_fails_is_quarantined() -> None:
+    async def write(*_: object) -> None:
+        raise RuntimeError("stack overflow")
+
+    quarantine, quarantined_ranges = _quarantine(_Offsets(), write)
+    assert await quarantine.run(StartOffsets({0: 0}, {})) == 8
+    assert quarantined_ranges == [OffsetRange(0, offset, offset + 1) for offset in range(8)]
+
+
+async def test_a_process_whose_spark_has_stopped_ends_and_blames_no_record() -> None:
+    async def write(*_: object) -> None:
+        raise RuntimeError("Cannot call methods on a stopped SparkContext")
+
+    async def check(_: float) -> None:
+        raise SparkExited("Spark has stopped")
+
+    quarantine, quarantined_ranges = _quarantine(_Offsets(), write, check)
+    with pytest.raises(SparkExited):
+        await quarantine.run(StartOffsets({0: 0}, {}))
+    assert quarantined_ranges == []
+
+
+@pytest.mark.parametrize("error", [TimeoutError(), RuntimeError("the executor was lost")])
+async def test_a_record_on_which_spark_fails_once_is_written_at_the_second_trial(error: Exception) -> None:
+    """As after the process was frozen during the trial."""
+    trials: list[tuple[int, int]] = []
+
+    async def write(start: Mapping[int, int], end: Mapping[int, int], limit_s: float) -> None:
+        trials.append((start[0], end[0]))
+        if start[0] <= 5 < end[0] and trials.count((5, 6)) < 2:
+            raise error
+
+    quarantine, quarantined_ranges = _quarantine(_Offsets(), write)
+    assert await quarantine.run(StartOffsets({0: 0}, {})) == 0
+    assert quarantined_ranges == []
+    assert trials.count((5, 6)) == 2
+
+
+async def test_a_record_whose_output_is_in_kafka_is_not_quarantined() -> None:
+    async def write(start: Mapping[int, int], end: Mapping[int, int], limit_s: float) -> None:
+        if start[0] <= 5 < end[0]:
+            raise TimeoutError
+
+    quarantine, quarantined_ranges = _quarantine(_Offsets(), write, written_offsets={5})
+    assert await quarantine.run(StartOffsets({0: 0}, {})) == 0
+    assert quarantined_ranges == []
+
+
+@pytest.mark.parametrize("answers", range(9))
+async def test_an_instance_that_does_not_lead_any_more_blames_no_record(answers: int) -> None:
+    """Whenever it loses the leadership, the next leader writes the records."""
+    leading_answers = [True] * answers
+
+    async def write(start: Mapping[int, int], end: Mapping[int, int], limit_s: float) -> None:
+        raise TimeoutError
+
+    quarantine, quarantined_ranges = _quarantine(
+        _Offsets(), write, leading=lambda: bool(leading_answers and leading_answers.pop())
+    )
+    with pytest.raises(Retryable, match="does not lead"):
+        await quarantine.run(StartOffsets({0: 0}, {}))
+    assert len(quarantined_ranges) == (answers > 6)
+
+
+async def test_notes_of_an_interrupted_search_of_this_process_blame_no_record() -> None:
+    async def write(start: Mapping[int, int], end: Mapping[int, int], limit_s: float) -> None:
+        pass
+
+    quarantine, quarantined_ranges = _quarantine(_Offsets(), write)
+    assert await quarantine.run(StartOffsets({0: 5}, {0: "trial:6again"}), is_retry=True) == 0
     assert quarantined_ranges == []
 
 
@@ -121,7 +229,14 @@ async def test_a_poison_record_that_kafka_has_deleted_meanwhile_is_passed_withou
         commits.append(offsets)
 
     settings: Any = SimpleNamespace(kafka=kafka, instance="enrich-1")
-    quarantine = PoisonQuarantine(settings, topics, SimpleNamespace(commit=commit), None, lambda _: None)  # type: ignore[arg-type]
+    quarantine = PoisonQuarantine(
+        settings,
+        topics,
+        SimpleNamespace(commit=commit),  # type: ignore[arg-type]
+        None,  # type: ignore[arg-type]
+        lambda _: None,
+        lambda: True,
+    )
     async with asyncio.timeout(60):
         await quarantine._quarantine(OffsetRange(0, 1, 2))
     assert commits == [{0: 2}]
@@ -201,6 +316,7 @@ async def test_a_poison_record_that_cannot_be_copied_is_a_dead_letter_without_it
         SimpleNamespace(commit=commit),  # type: ignore[arg-type]
         None,  # type: ignore[arg-type]
         lambda _: None,
+        lambda: True,
     )
     await quarantine._quarantine(OffsetRange(0, 7, 8))
     [letter] = letters.sent

@@ -1,4 +1,4 @@
-"""What the query does when an event names a revision that has not arrived."""
+"""What the query does when an event names a revision that has not arrived, and before it searches for poison."""
 
 import asyncio
 from types import SimpleNamespace
@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 from aiokafka.errors import KafkaConnectionError
 
+from hifi.kafka.group_offsets import StartOffsets
 from hifi.kafka.topics import Topics
 from hifi.pipe.pipes_end import NOTHING_KNOWN, PipesEnd
+from hifi.runtime.errors import Retryable
 from hifi_enrich.supervision import query_runner
 from hifi_enrich.supervision.query_runner import QueryRunner
 
@@ -52,3 +54,49 @@ async def test_a_revision_beyond_the_end_of_the_topic_pipes_is_not_waited_for(
         await QueryRunner(**parts)._wait_for_revision(12)
     assert answers == []
     assert engine.pipes_end == end
+
+
+async def test_a_search_for_poison_passes_what_was_written_and_knows_its_own_interruption(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    searches: list[tuple[StartOffsets, bool]] = []
+    outcomes: list[Exception | None] = [Retryable("Spark fails on any record"), None, None]
+
+    class Search:
+        def __init__(self, *_: Any) -> None:
+            pass
+
+        async def run(self, start: StartOffsets, *, is_retry: bool) -> int:
+            searches.append((start, is_retry))
+            if (outcome := outcomes.pop(0)) is not None:
+                raise outcome
+            return 0
+
+    async def skip_written(*arguments: Any) -> dict[int, int]:
+        return {partition: offset + 3 for partition, offset in arguments[-1].items()}
+
+    async def update() -> bool:
+        return False
+
+    monkeypatch.setattr(query_runner, "PoisonQuarantine", Search)
+    monkeypatch.setattr(query_runner, "skip_written", skip_written)
+    leading = asyncio.Event()
+    leading.set()
+    parts: dict[str, Any] = {
+        "settings": SimpleNamespace(kafka="", instance="enrich-1"),
+        "topics": Topics("s"),
+        "registry": None,
+        "engine": None,
+        "election": SimpleNamespace(leading=leading),
+        "plans": SimpleNamespace(poisoned=None, update=update),
+        "status": SimpleNamespace(stopping=asyncio.Event(), waiting=lambda _: None),
+        "tables": None,
+    }
+    runner = QueryRunner(**parts)
+    offsets: Any = None
+    start = StartOffsets({0: 4}, {0: "trial:9"})
+    with pytest.raises(Retryable):
+        await runner._quarantine_poison(offsets, start)
+    await runner._quarantine_poison(offsets, start)
+    await runner._quarantine_poison(offsets, start)
+    assert searches == [(StartOffsets({0: 7}, {0: "trial:9"}), is_retry) for is_retry in (False, True, False)]

@@ -1,12 +1,15 @@
 """Reports of acknowledged events are complete, also after a report that could not be written. No Kafka."""
 
 import asyncio
+from collections.abc import Sequence
 
 import orjson
 from tests.support.ingest.ingest_harness import FakeProducer
 
 from hifi.delivery.ack_report import AckReporter, PartitionAcks
+from hifi.kafka.fetch_interval import LONGEST_S
 from hifi.kafka.producer import is_sendable
+from hifi.record.record import Record
 from hifi.runtime.errors import Unacknowledged
 
 
@@ -61,9 +64,11 @@ async def test_ranges_that_one_record_cannot_take_are_reported_by_several_and_th
             f"{sequence % 2000:064}", 2 * 10**17 + sequence, 2**62 + sequence, 2**62 + sequence
         )
         reporter.partitions[0].add("a", sequence % 3, 2 * sequence, 2 * sequence)
-    for offset in range(50_000):
-        reporter.add_deleted("a", "orders/0", range(2 * offset, 2 * offset + 1))
+    reported_ranges = [
+        reporter.add_deleted("a", "orders/0", range(2 * offset, 2 * offset + 1)) for offset in range(50_000)
+    ]
     reporter.send_reports()
+    assert not any(reported.done() for reported in reported_ranges)
     await asyncio.sleep(0)
     await reporter.close()
     records = producer.sent[0]
@@ -79,3 +84,26 @@ async def test_ranges_that_one_record_cannot_take_are_reported_by_several_and_th
     ]
     assert [len(reported), len(set(reported))] == [60_000] * 2
     assert sum(len(report["deleted"]) for report in reports) == 50_000
+    assert reports[0]["deleted"][0] == ["a", "orders/0", 0, 0]
+    assert all(reported.done() for reported in reported_ranges)
+
+
+class OverloadedProducer(FakeProducer):
+    """Acknowledges the records of a partition after a round of an overloaded process."""
+
+    async def send_and_wait(self, topic: str, partition: int, records: Sequence[Record]) -> None:
+        await asyncio.sleep(LONGEST_S)
+        await super().send_and_wait(topic, partition, records)
+
+
+async def test_the_closing_reports_of_all_partitions_take_as_long_as_that_of_one() -> None:
+    producer = OverloadedProducer({})
+    reporter = AckReporter(producer, "accepted", 100)
+    for acks in reporter.partitions:
+        acks.add("a", 1, 0, 3)
+    async with asyncio.timeout(50 * LONGEST_S):
+        await reporter.close()
+    reports = [orjson.loads(record.value or b"") for records in producer.sent.values() for record in records]
+    assert [(report["closed"], report["pipes"]) for report in reports] == [
+        (True, {"a": {"1": [[0, 3]]}})
+    ] * 100

@@ -1,10 +1,12 @@
 """Offsets are completed only after the fingerprints of their events are written."""
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 from aiokafka import ConsumerRecord, TopicPartition
 
 from hifi.kafka.adaptive_fetcher import LogEnd
@@ -12,6 +14,7 @@ from hifi.kafka.consumer import AssignedPartition
 from hifi.kafka.producer import Producer
 from hifi.record.record import Record
 from hifi.record.source_position import SourcePosition
+from hifi.runtime.clock import monotonic_s
 from hifi.runtime.health import Health
 from hifi_normalize.idempotency.fingerprint import Fingerprint, pack, unpack
 from hifi_normalize.idempotency.fingerprint_window import Repetition
@@ -192,7 +195,7 @@ async def test_a_fenced_partition_writes_and_completes_nothing_and_is_removed() 
     await until(lambda: partition.writing is None)
     assert assigned.offsets.committable is None
     assert topic.written_fingerprints == []
-    cache.evict(2_000)
+    cache.evict(monotonic_s())
     assert cache._partitions == {}
 
 
@@ -218,10 +221,11 @@ async def test_above_the_limit_the_oldest_fingerprints_are_removed_and_health_wa
     cache, _, partition = await open_cache(topic, window_s=8, max_fingerprints=10)
     for offset in range(20):
         cache.check(partition, event(offset)._replace(at_ms=1_000 + 500 * offset))
-    cache.evict(10_500)
+    partition.clock.note(10_500, monotonic_s())
+    cache.evict(monotonic_s())
     assert len(partition.window) <= 10
     assert "HIFI_NORMALIZE_MAX_FINGERPRINTS" in cache._health.warnings["client retries"]
-    cache.evict(60_000)
+    cache.evict(monotonic_s() + 50)
     assert cache._health.warnings == {}
 
 
@@ -229,10 +233,37 @@ async def test_while_a_partition_is_behind_repetitions_are_recognized_by_the_tim
     cache, assigned, partition = await open_cache(Topic(), window_s=600)
     first = event(0)._replace(at_ms=1_000)
     assert cache.check(partition, first)[0] is Repetition.NEW
-    cache.evict(3_600_000)
+    cache.evict(monotonic_s() + 3_600)
     assert (
         cache.check(partition, first._replace(at_ms=61_000, offset=1, identity=7))[0] is Repetition.REPEATED
     )
     assigned.end = lambda: LogEnd(2, 0.0)
-    cache.evict(3_600_000)
+    cache.evict(monotonic_s() + 3_600)
     assert not len(partition.window), "it is read to its end"
+
+
+async def test_the_wall_clock_of_the_instance_ends_no_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache, assigned, partition = await open_cache(Topic(), window_s=600)
+    assigned.end = lambda: LogEnd(1, 0.0)
+    assert cache.check(partition, event(0))[0] is Repetition.NEW
+    ahead_ns = time.time_ns() + 3_600 * 10**9
+    monkeypatch.setattr(time, "time_ns", lambda: ahead_ns)
+    monkeypatch.setattr(time, "time", lambda: ahead_ns / 1e9)
+    sweep = asyncio.create_task(cache.sweep())
+    await asyncio.sleep(0)
+    sweep.cancel()
+    repeated = event(1, key=0)._replace(at_ms=1_000 + 5_000)
+    assert cache.check(partition, repeated) == (Repetition.REPEATED, 0)
+
+
+async def test_events_with_reused_ids_stay_known_until_they_are_complete() -> None:
+    topic = Topic()
+    topic.open.set()
+    cache, assigned, partition = await open_cache(topic)
+    for offset in range(3):
+        assigned.offsets.start(offset)
+        cache.check(partition, event(offset, key=7)._replace(data=offset))
+    assert partition.reused_id_offsets == {1, 2}
+    cache.complete_through(assigned, partition, 1)
+    await until(lambda: assigned.offsets.committable == 2)
+    assert partition.reused_id_offsets == {2}

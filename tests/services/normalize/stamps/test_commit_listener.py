@@ -198,3 +198,29 @@ async def test_the_first_commit_of_a_partition_does_not_pass_events_in_flight(be
     bench.assigned.complete(1)
     await bench.round()
     assert [kept.offset for kept in bench.commits] == [0, 2]
+
+
+async def test_a_clock_of_the_host_that_is_ahead_raises_no_watermark_further_than_the_brokers_clock(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker_ms, ahead_ms = ACCEPTED_US // 1000, 3_600_000
+    monkeypatch.setattr(
+        stamps_module, "now_us", lambda: (broker_ms + ahead_ms) * 1000 + int(bench.now_s * 1_000_000)
+    )
+    bench.registry.coloured = True
+    bench.assigned = bench.assign("", 5)
+    await bench.round()
+
+    def read(offset: int, append_ms: int) -> None:
+        bench.stamps.note_read(
+            bench.assigned, SimpleNamespace(offset=offset, timestamp=append_ms), bench.now_s
+        )
+
+    read(4, broker_ms - 7_200_000)
+    assert bench.stamps.clock_ms(0.0) == broker_ms + ahead_ms, "the record may have waited for long"
+    read(5, broker_ms)
+    assert bench.event(5) == broker_ms
+    await bench.round()
+    bench.now_s = 2.5
+    await bench.round()
+    assert bench.stamps_written == [broker_ms + 2_500]

@@ -83,6 +83,7 @@ async def test_a_pipe_that_cannot_be_published_keeps_no_other_waiting_and_loses_
 
     class PipesDouble:
         numbers: frozenset[int] = frozenset()
+        held = True
 
         def names(self) -> list[str]:
             return []

@@ -66,3 +66,13 @@ def test_a_piece_has_no_record_from_before_its_time(steps: list[tuple[int, int, 
             assert first_offset == read_end
             position = read_end
         assert all(append_time >= frontier.reached_us for append_time in append_times[position:])
+
+
+def test_a_topic_that_is_read_from_its_beginning_again_may_end_earlier() -> None:
+    frontier = Frontier()
+    frontier.note(100, 100, 100)
+    frontier.begin_again()
+    assert frontier.reached_us == 0
+    frontier.note(200, 5, 0)
+    assert frontier.pieces(0, 5) == [(5, 0)]
+    assert frontier.reached_us == 200

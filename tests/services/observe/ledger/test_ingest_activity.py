@@ -11,6 +11,7 @@ from hifi_observe.ledger.closing import ClosingRules, OffsetSnapshot
 from hifi_observe.ledger.ingest_activity import IngestActivity
 from hifi_observe.ledger.partition_ledger import PartitionLedger
 from hifi_observe.live import figures
+from hifi_observe.minutes import record_keys
 from hifi_observe.minutes.minute_store import MinuteStore
 
 MINUTE = 28_333_333
@@ -145,3 +146,35 @@ def test_the_releases_of_ingest_are_those_of_processes_that_report() -> None:
     assert activity.releases() == {"", "0.1.0rc2"}
     beat(partition_ledger, [20], epoch="b", release="0.1.0rc2")
     assert activity.releases() == {"0.1.0rc2"}
+
+
+def test_minutes_that_a_clock_ahead_closed_are_told_again_when_they_end() -> None:
+    partition_ledger, store = PartitionLedger(0, RULES), MinuteStore()
+
+    def tell(minute: int) -> None:
+        """Close minutes up to this one by the clock of now."""
+        store.take(record_keys.closed(0), orjson.dumps(close(partition_ledger, minute)))
+
+    beat(partition_ledger, range(60))
+    tell(MINUTE)
+    tell(MINUTE + 30)
+    assert store.gaps[MINUTE + 1] == {0: 60}
+    tell(MINUTE)
+    beat(partition_ledger, range(60, 180))
+    partition_ledger = resume(close(partition_ledger, MINUTE))
+    assert partition_ledger.closed_minute == MINUTE + 30
+    assert partition_ledger.restart_points()["accepted"] == 60
+    partition_ledger.positions["accepted"] = 60
+    beat(partition_ledger, range(60, 180))
+    tell(MINUTE + 2)
+    assert [store.gaps[MINUTE + minutes] for minutes in range(4)] == [{0: 0}, {0: 0}, {0: 0}, {0: 60}]
+    assert store.closed_minute(1) == MINUTE + 30
+    assert store.retold == {MINUTE + 1, MINUTE + 2}
+
+
+def test_a_clock_that_was_behind_tells_nothing_of_minutes_before_a_restart() -> None:
+    partition_ledger = PartitionLedger(0, RULES)
+    beat(partition_ledger, range(120))
+    partition_ledger = resume(close(partition_ledger, MINUTE + 1))
+    close(partition_ledger, MINUTE - 60)
+    assert close(partition_ledger, MINUTE + 1)["gaps"] == {}

@@ -12,13 +12,13 @@ from tests.support.observe.simulated_mesh import DESTINATIONS, READS, TOPICS, Id
 
 from hifi.record.fields import fields
 from hifi.record.headers import DESTINATION, OUTCOME, TO
+from hifi.runtime.trusted_clock import ClockReading, TrustedClock
 from hifi_observe.ledger.closing import ClosingRules, OffsetSnapshot
 from hifi_observe.ledger.open_events import OpenEvents
 from hifi_observe.ledger.partition_ledger import PartitionLedger
 from hifi_observe.ledger.pipe_minute import PipeMinute
 from hifi_observe.ledger.record_batch import RecordGroup
 from hifi_observe.ledger.stage import EventStage
-from hifi_observe.watermark.trusted_clock import ClockReading, TrustedClock
 
 pytestmark = pytest.mark.timeout(900)
 RULES = ClosingRules(settle_s=20, amend_s=100_000, follow_s=1_000_000)

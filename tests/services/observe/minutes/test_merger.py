@@ -415,3 +415,36 @@ def test_what_is_no_share_is_left_out_and_told_and_keeps_no_minute_waiting(value
     close(store, FIRST + 200)  # the shares are let go
     follow(store, merger.merge("flights"))
     assert FIRST not in store.parts["flights"]
+
+
+def test_a_minute_whose_heartbeat_was_told_before_it_came_is_judged_again() -> None:
+    store, minutes = MinuteStore(), range(FIRST, FIRST + 3)
+    merger = owner(store)
+    store.take(record_keys.part("flights", FIRST, 0), minute_share(FIRST))
+    close(store, FIRST + 2, gaps={str(minute): 60 for minute in minutes})
+    merger.merge("flights")
+    assert [store.states["flights"].get(minute) for minute in minutes] == ["down", None, "down"]
+    close(store, FIRST + 2, gaps={str(FIRST): 1})
+    assert record_keys.minute("flights", FIRST) in dict(merger.merge("flights"))
+    assert store.states["flights"][FIRST] == "up"
+    assert not merger.merge("flights")
+    store.take(record_keys.part("flights", FIRST, 0), minute_share(FIRST, at_us=(FIRST + 9) * 60_000_000))
+    merger.merge("flights")
+    assert store.states["flights"][FIRST] == "up", "an amendment brings the gap not back"
+
+
+def test_after_a_restart_a_share_of_a_clock_that_is_behind_is_merged() -> None:
+    store = MinuteStore()
+    at_us = (FIRST + 6) * 60_000_000
+    store.take(record_keys.part("flights", FIRST, 0), minute_share(FIRST, at_us=at_us))
+    close(store, FIRST)
+    records = owner(store).merge("flights")
+    restarted_store = MinuteStore()
+    follow(restarted_store, records)
+    close(restarted_store, FIRST)
+    restarted_store.take(record_keys.part("flights", FIRST, 0), minute_share(FIRST, at_us=at_us))
+    assert not owner(restarted_store).merge("flights")
+    late_share = minute_share(FIRST, lost_count=2, at_us=at_us - 500_000)
+    restarted_store.take(record_keys.part("flights", FIRST, 0), late_share)
+    owner(restarted_store).merge("flights")
+    assert restarted_store.losses["flights"] == {FIRST: 2}

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import orjson
+from aiokafka import TopicPartition
 from tests.support.state.stamped_log import EPOCH, PIPE, Entry, StampedLog, disordered
 from tests.support.state.step_bench import FLIGHTS, step_pipe
 from tests.support.stream_process import PARTITIONS, create_stream
@@ -24,8 +25,8 @@ from hifi_observe.kafka.observed_partitions import ObservedPartitions
 from hifi_observe.minutes.minute_store import MinuteStore
 from hifi_observe.pipes import ObservedPipes
 from hifi_observe.settings import ObserveSettings
-from hifi_observe.steps.partition_account import StepNow, of_step
-from hifi_observe.steps.step_accounting import StepAccounting
+from hifi_observe.steps.partition_account import PartitionAccount, StepNow, of_step
+from hifi_observe.steps.step_accounting import StepAccounting, read_statement
 
 WITHIN_S = 60
 STEP = "carrier-delays"
@@ -218,3 +219,25 @@ async def test_without_a_step_nothing_is_published_and_nobody_connects(kafka: st
     assert accounting.published(0) == {}
     assert not task.done()
     task.cancel()
+
+
+async def test_a_statement_about_offsets_that_enriched_does_not_have_keeps_nothing_waiting() -> None:
+    """It would wait for ever for the records of a topic that was made again."""
+
+    class ShortTopic:
+        async def end_offsets(self, tps: list[TopicPartition]) -> dict[TopicPartition, int]:
+            return dict.fromkeys(tps, 5)
+
+    accounting = StepAccounting(
+        ObserveSettings(kafka="127.0.0.1:9", stream="s"),
+        cast(ObservedPipes, SimpleNamespace()),
+        cast(ObservedPartitions, SimpleNamespace(numbers={0})),
+        MinuteStore(),
+    )
+    body = {"pipe": PIPE, "number": 2, "offsets": {"0": 100}, "account": StepAccount().encode()}
+    statement = read_statement(orjson.dumps(body))
+    account = SimpleNamespace(unread=lambda _: range(90, 100))
+    async with asyncio.timeout(5):
+        for _ in range(2):
+            await accounting._compare_range(ShortTopic(), STEP, 0, cast(PartitionAccount, account), statement)
+    assert accounting._short == {(0, STEP): 2}

@@ -14,10 +14,10 @@ from tests.support.observe.simulated_mesh import DESTINATIONS, READS, TOPICS, Id
 from hifi.record.cloudevents.timestamps import parse_us
 from hifi.record.fields import fields
 from hifi.record.headers import ACCEPTED, PIPE, TIME
+from hifi.runtime.trusted_clock import ClockReading
 from hifi_observe.ledger.partition_ledger import PartitionLedger
 from hifi_observe.watermark.part import RecentFailures, add_up, event_floors, part_of, raise_floors
 from hifi_observe.watermark.statement import Watermark, microseconds, state
-from hifi_observe.watermark.trusted_clock import ClockReading
 from hifi_observe.watermark.watermark_store import WatermarkStore, key_of
 
 pytestmark = pytest.mark.timeout(900)

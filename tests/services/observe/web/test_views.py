@@ -5,9 +5,11 @@ from typing import Any
 
 from hifi_observe.alarms.alarm import Alarm
 from hifi_observe.ledger.pipe_minute import PipeMinute
+from hifi_observe.minutes.availability import DAY_MINUTES
+from hifi_observe.minutes.day_record import DayRecord, MinuteState, StateSpan
 from hifi_observe.minutes.minute_store import MinuteStore
 from hifi_observe.minutes.open_minute import OpenMinute
-from hifi_observe.web.views import provisional, totals, verdict
+from hifi_observe.web.views import availability, provisional, totals, verdict
 
 
 def row(pipe: str = "flights", lost_hour: int = 0) -> dict[str, Any]:
@@ -63,3 +65,22 @@ def test_open_minutes_without_events_are_listed_beside_those_with_events() -> No
         (8, "provisional", 5),
         (9, "provisional", 0),
     ]
+
+
+def test_each_minute_of_a_period_is_counted_once_in_whatever_record_it_is() -> None:
+    """Of the day before yesterday the first minutes are deleted already: they are in the record of the day."""
+    store, day = MinuteStore(), 19_000
+    down, up = MinuteState("down", ("loss",)), MinuteState("up")
+    record = DayRecord((StateSpan(0, 30, down), StateSpan(30, DAY_MINUTES - 30, up)))
+    for number in (day - 8, day - 1, day):
+        store.days["flights"][number] = record
+    oldest_minute = day * DAY_MINUTES + 20
+    now_minute = oldest_minute + 2 * DAY_MINUTES
+    for minute in range(oldest_minute, now_minute + 1):
+        store.states["flights"][minute] = "up"
+    week = availability(store, "flights", now_minute, 0.999)["week"]
+    # Seven days back is minute 21 of a day without a record; that of eight days back is older than the period.
+    assert (week["down"], week["up"], week["unknown"]) == (30 + 20, DAY_MINUTES - 30 + 2 * DAY_MINUTES + 1, 0)
+    store.days["flights"] = {day - 5: record}
+    week = availability(store, "flights", now_minute, 0.999)["week"]
+    assert week["down"] == 30 - 21, "the first minutes of that day are before the period"

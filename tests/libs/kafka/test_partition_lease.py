@@ -1,6 +1,6 @@
 """Nothing is sent once Kafka may have given the partitions to another member."""
 
-from hifi_egest.delivery.lease import PartitionLease
+from hifi.kafka.partition_lease import PartitionLease
 
 
 class Beating:

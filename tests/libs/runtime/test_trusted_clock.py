@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hifi_observe.watermark.late_answers import LateAnswers
-from hifi_observe.watermark.trusted_clock import ClockReading, TrustedClock
+from hifi.runtime.trusted_clock import ClockReading, TrustedClock
 
 START_US = 1_700_000_000_000_000
 S = 1_000_000
@@ -76,15 +75,6 @@ def test_it_is_never_ahead_of_kafka(steps: list[tuple[int, int, bool]]) -> None:
             clock.confirm(reading, append_us // 1000, true_us - START_US)
         time_us = clock.time_us(ClockReading(true_us - START_US, true_us + skew_us))
         assert time_us is None or time_us <= true_us
-
-
-def test_answers_of_a_broker_that_stood_still_do_not_count() -> None:
-    answers = LateAnswers()
-    assert answers.counts(0, 50_000)
-    assert not answers.counts(S, 12 * S)
-    assert not answers.counts(12 * S, 12 * S + 1)
-    assert not answers.counts(21 * S, 21 * S + 1)
-    assert answers.counts(22 * S, 22 * S + 1)
 
 
 @given(

@@ -1,6 +1,6 @@
-"""Which answers of brokers about the end of `raw` count. Pure.
+"""Which answers of brokers about the ends of topics count. Pure.
 
-A broker that stood still may answer as the leader that it no longer is, with an end before events that the new leader
+A broker that stood still may answer as the leader that it no longer is, with an end before records that the new leader
 has acknowledged. It stood still for as long as Kafka takes to replace it, so the answer that was under way is late:
 neither it counts, nor what follows until the broker must have learned of its replacement.
 """
