@@ -16,7 +16,7 @@ from hifi.runtime.errors import Fenced, Misconfigured
 from hifi.runtime.health import Health
 
 
-class FakeKafka:
+class IdentifyingKafka:
     """Says the id of `raw`, at once or when it is let."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,8 +39,8 @@ class FakeKafka:
 
 
 @pytest.fixture
-def kafka(monkeypatch: pytest.MonkeyPatch) -> FakeKafka:
-    return FakeKafka(monkeypatch)
+def kafka(monkeypatch: pytest.MonkeyPatch) -> IdentifyingKafka:
+    return IdentifyingKafka(monkeypatch)
 
 
 def assigned(partition: int = 0) -> AssignedPartition:
@@ -58,7 +58,9 @@ async def started() -> StreamLog:
     return log
 
 
-async def test_a_topic_that_was_created_again_is_known_when_a_partition_is_assigned(kafka: FakeKafka) -> None:
+async def test_a_topic_that_was_created_again_is_known_when_a_partition_is_assigned(
+    kafka: IdentifyingKafka,
+) -> None:
     log = await started()
     kafka.raw_id = "second"
     assert log.identity() == "first"
@@ -67,7 +69,7 @@ async def test_a_topic_that_was_created_again_is_known_when_a_partition_is_assig
 
 
 async def test_partitions_that_are_assigned_together_share_a_request_that_is_not_older(
-    kafka: FakeKafka,
+    kafka: IdentifyingKafka,
 ) -> None:
     log = await started()
     kafka.answers.clear()
@@ -82,13 +84,13 @@ async def test_partitions_that_are_assigned_together_share_a_request_that_is_not
     assert kafka.requests == 3, "one at the start, one for the first, one for the others"
 
 
-async def test_it_is_asked_for_until_kafka_answers(kafka: FakeKafka) -> None:
+async def test_it_is_asked_for_until_kafka_answers(kafka: IdentifyingKafka) -> None:
     log = await started()
     kafka.failures, kafka.raw_id = 3, "second"
     assert await log.identity_at(assigned()) == "second"
 
 
-async def test_a_partition_that_is_revoked_before_kafka_answers_is_left(kafka: FakeKafka) -> None:
+async def test_a_partition_that_is_revoked_before_kafka_answers_is_left(kafka: IdentifyingKafka) -> None:
     log, partition = await started(), assigned()
     kafka.failures = 1
     partition.revoke()
@@ -98,7 +100,7 @@ async def test_a_partition_that_is_revoked_before_kafka_answers_is_left(kafka: F
     assert log.identity() == "first"
 
 
-async def test_an_answer_from_before_the_offsets_began_anew_is_not_taken(kafka: FakeKafka) -> None:
+async def test_an_answer_from_before_the_offsets_began_anew_is_not_taken(kafka: IdentifyingKafka) -> None:
     log = await started()
     kafka.answers.clear()
     asking = asyncio.create_task(log.identity_at(assigned()))
