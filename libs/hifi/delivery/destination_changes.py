@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from hifi.delivery.installed_kinds import installed_kind, read_settings
+from hifi.delivery.installed_kinds import InvalidDestination, installed_kind, read_settings
 from hifi.delivery.kind import Declared
 from hifi.pipe.model import ConnectorDestination, Pipe
 from hifi.pipe.reader import reader
@@ -41,8 +41,12 @@ def require_possible_changes(pipe: Pipe, pipes_in_force: Mapping[str, Pipe]) -> 
         kind, settings = read_settings(destination)
         assert kind.check_change is not None
         try:
+            current_settings = read_settings(current_destination)[1]
+        except InvalidDestination:
+            continue  # nothing is delivered by it, and what corrects it must not be refused
+        try:
             kind.check_change(
-                Declared(current_destination, current_pipe, read_settings(current_destination)[1]),
+                Declared(current_destination, current_pipe, current_settings),
                 Declared(destination, pipe, settings),
             )
         except Misconfigured as error:

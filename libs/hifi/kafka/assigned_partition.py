@@ -9,6 +9,7 @@ from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 
 from hifi.kafka.adaptive_fetcher import LogEnd
+from hifi.kafka.batches import retrieve_error
 from hifi.kafka.offset_tracker import OffsetTracker
 from hifi.runtime.errors import Fenced
 
@@ -138,7 +139,8 @@ class AssignedPartition:
         self._outputs.append((acknowledged, offset, complete or self.complete_through))
         acknowledged.add_done_callback(self._on_acknowledged)
 
-    def _on_acknowledged(self, _: asyncio.Future[Any]) -> None:
+    def _on_acknowledged(self, ended: asyncio.Future[Any]) -> None:
+        retrieve_error(ended)  # behind outputs that are lost nobody asks for it
         outputs = self._outputs
         while outputs and outputs[0][0].done():
             acknowledged, offset, complete = outputs[0]

@@ -112,16 +112,17 @@ class FencedWriter:
         """Write what the block adds, all or none; it is committed at the end of the block, aborted if that raises.
 
         Raises:
-            Overtaken: another holder has begun.
-            Retryable: Kafka did not answer; whether the records were written is unknown. Or it did not answer an
-                earlier request, which may arrive late and would commit a part of these. Take over again, and read:
-                without that, the next transaction overtakes a holder that has begun meanwhile.
+            Overtaken: another holder has begun. Or it may have: Kafka did not answer an earlier request, which may
+                arrive late and would commit a part of these records. Take over again, and read.
+            Retryable: Kafka did not answer; whether the records were written is unknown.
         """
         try:
             async with asyncio.timeout(self._timeout_s):
                 if self._producer is not None and self._has_written and may_arrive_late(self._producer):
                     await self.stop()
-                    raise Retryable("Kafka did not answer an earlier request; nothing was written")
+                    raise Overtaken(
+                        "Kafka did not answer an earlier request, so another holder may have begun; nothing was written"
+                    )
                 if self._producer is None:
                     await self._open()
                 assert self._producer is not None

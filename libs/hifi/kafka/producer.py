@@ -243,7 +243,9 @@ class Producer:
                 self._has_room.clear()  # there may be room, but not enough for these records
                 await self._has_room.wait()
 
-    async def send_and_wait(self, topic: str, partition: int, records: Sequence[Record]) -> None:
+    async def send_and_wait(
+        self, topic: str, partition: int, records: Sequence[Record], *, at_once: bool = False
+    ) -> None:
         """Send records and wait, without a time limit, until Kafka has acknowledged all of them.
 
         Raises:
@@ -251,7 +253,7 @@ class Producer:
             Rejected: a record is larger than the topics allow.
             Unacknowledged: the producer was stopped before the acknowledgement.
         """
-        sending = await self.send_when_room(topic, partition, records)
+        sending = await self.send_when_room(topic, partition, records, at_once=at_once)
         await sending.acknowledged
 
     def stalled_s(self, now_s: float) -> float:

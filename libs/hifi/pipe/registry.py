@@ -231,11 +231,11 @@ class PipeRegistry:
         ]
 
     def unreadable_keys(self) -> dict[str, str]:
-        """Key, as of `PipeRevision`, to the reason of every revision whose record cannot be read."""
+        """Key, as of `PipeRevision`, to the reason of every revision whose record cannot be read; from any thread."""
         return {
             name if number is None else revision_key(name, number): reason
-            for name, reasons in self._unreadable.items()
-            for number, reason in reasons.items()
+            for name, reasons in list(self._unreadable.items())
+            for number, reason in list(reasons.items())
             if self.unreadable(name, number) is not None
         }
 

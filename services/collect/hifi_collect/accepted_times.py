@@ -1,8 +1,8 @@
 """The accepted times of the events of a source partition, kept with the committed position. Pure.
 
 The times are committed before the events are written: the next reader, which reads some events again, gives its copies
-the same accepted time, so that they count in the same minute. The id of the topic stands beside them: the position is
-one of that topic, and not of another one of its name.
+the same accepted time, so that they count in the same minute. The cluster and the id of the topic stand beside them:
+the position is one of that topic, and not of another one of its name.
 """
 
 from collections.abc import Iterable, Iterator
@@ -31,7 +31,7 @@ class AcceptedTimes:
         """Read the text of `text_from`; any other text has no spans and no topic."""
         version, _, spans_text = text.partition(";")
         self.topic: str = ""
-        """Id of the topic, without `;`; empty: not known."""
+        """Which topic it is, without `;`; empty: not known."""
         self._spans: list[AcceptedSpan] = []
         if version == _WITH_TOPIC:
             self.topic, _, spans_text = spans_text.partition(";")

@@ -61,10 +61,12 @@ class RecordedDeliveries:
         for by_partition in self._deliveries.values():
             for partition, (offsets, checks) in by_partition.items():
                 first = start.get(partition, 0)
-                kept = [number for number, offset in enumerate(offsets) if offset >= first]
                 by_partition[partition] = RecordedPartition(
-                    array("q", [offsets[number] for number in kept]),
-                    array("I", [checks[number] for number in kept]),
+                    array("q", (offset for offset in offsets if offset >= first)),
+                    array(
+                        "I",
+                        (check for offset, check in zip(offsets, checks, strict=True) if offset >= first),
+                    ),
                 )
 
     def unread(self, existing: Mapping[int, range], floors: Mapping[int, int]) -> dict[int, range]:

@@ -464,7 +464,7 @@ class Normalizer:
         if outputs.ends_events:
             await asyncio.gather(
                 *(
-                    self._producer.send_and_wait(topic, partition, records)
+                    self._producer.send_and_wait(topic, partition, records, at_once=True)
                     for topic, records in endings
                     if records
                 )

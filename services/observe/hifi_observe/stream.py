@@ -55,7 +55,13 @@ class ObservedStream:
         self.publisher = Publisher(producer, topics, lambda: self.registry.partitions or 0)
         self.tracing = Tracing(settings, self.pipes.hides_id)
         self.partitions = ObservedPartitions(
-            settings, health, self.pipes, self.publisher, self.watermarks.clock, self.tracing.tracer
+            settings,
+            health,
+            self.pipes,
+            self.publisher,
+            self.watermarks.clock,
+            self.tracing.tracer,
+            lambda: self.store.newest_term,
         )
         self.follower = MinutesFollower(settings, topics, self.store, self.watermarks, alarms)
 

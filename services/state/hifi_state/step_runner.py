@@ -32,7 +32,7 @@ from hifi_state.fold.colour_times import OtherColour
 from hifi_state.fold.dead_letters import LetterRecord
 from hifi_state.fold.declaration import StepDeclaration
 from hifi_state.fold.judged_events import FoldRules
-from hifi_state.fold.progress import Progress
+from hifi_state.fold.progress import Progress, raws_beyond
 from hifi_state.fold.range_bound import most_records
 from hifi_state.fold.range_folder import RangeFolder
 from hifi_state.fold.step_file import step_file
@@ -286,13 +286,16 @@ class StepRunner:
         if enriched_id and kept_progress.enriched_id not in ("", enriched_id):
             raise self._made_again(f"the step has read another {topic}")
         self.require_log(offsets, end)
+        newest_ms = dict(kept_progress.newest_ms)
         for partition, first_offset in first.items():
             lost_count = first_offset - offsets[partition]
             if lost_count > 0:
                 metrics.SKIPPED.labels(topic).inc(lost_count)
                 logger.error("step-records-lost", pipe=self.pipe, partition=partition, records=lost_count)
                 offsets[partition] = first_offset
-        progress = replace(kept_progress, offsets=offsets)
+                newest_ms.pop(partition, None)
+        raws = raws_beyond(kept_progress.offsets, offsets, kept_progress.raws, kept_progress.restarts)
+        progress = replace(kept_progress, offsets=offsets, raws=raws, newest_ms=newest_ms)
         begun = self.begun(progress, leaves_out=progress != kept_progress)
         return replace(begun, enriched_id=enriched_id or begun.enriched_id)
 
@@ -338,17 +341,19 @@ class StepRunner:
         )
 
     def begun(self, progress: Progress, *, leaves_out: bool = True) -> Progress:
-        """The progress with what this colour of the stream states.
+        """The progress that nothing accepted from now on was read before, with what this colour of the stream states.
 
         Args:
             progress: to go on from.
             leaves_out: whether it leaves out a part of the log up to now.
         """
+        now_ms = now_us() // 1000
+        progress = progress.read_before(now_ms)
         if not self._registry.coloured:
             return progress
         own = self._times_log.own(self.pipe, progress.own)
         if leaves_out or progress.own is None:
-            own = own.begun(now_us() // 1000)
+            own = own.begun(now_ms)
         return replace(progress, own=own)
 
     def other_colour(self, lateness_ms: int) -> OtherColour | None:

@@ -29,7 +29,7 @@ from hifi_state.fold.dead_letters import LetterRecord
 from hifi_state.fold.declaration import StepDeclaration
 from hifi_state.fold.judged_events import FoldRules
 from hifi_state.fold.pauses import Pauses
-from hifi_state.fold.progress import Progress, RangeSummary, raised, up_to_restarts
+from hifi_state.fold.progress import Progress, RangeSummary, raised, raws_beyond, up_to_restarts
 from hifi_state.fold.range_bound import MOST_BYTES, RangeBound, most_records
 from hifi_state.fold.range_folder import FoldedRange, RangeFolder, RangeTooLarge
 from hifi_state.fold.takeover import Takeover, next_takeover
@@ -278,7 +278,7 @@ class StepTurn:
             partition: min(max(offsets.get(partition, 0), first.get(partition, 0)), end_offset)
             for partition, end_offset in target.items()
         }
-        raws = dict(raws)
+        raws = raws_beyond(offsets, position, raws, progress.restarts)
         read_count = 0
         limit, rows, size_bytes = self._open_file.limit(), list[WindowRow](), 0
         while position != target:

@@ -10,9 +10,8 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import NodeNotReadyError
 
-from hifi.kafka.fenced_writer import FencedWriter
+from hifi.kafka.fenced_writer import FencedWriter, Overtaken
 from hifi.record.record import Record
-from hifi.runtime.errors import Retryable
 
 
 async def test_after_a_request_without_an_answer_the_right_to_write_must_be_taken_over_again(
@@ -47,7 +46,7 @@ async def test_after_a_request_without_an_answer_the_right_to_write_must_be_take
     await lose_an_answer()  # before any transaction: the start has fenced it
     await writer.write("topic", records)
     await lose_an_answer()
-    with pytest.raises(Retryable, match="nothing was written"):
+    with pytest.raises(Overtaken, match="nothing was written"):
         await writer.write("topic", records)
     assert len(writers) == 1
     assert writers[0]._closed

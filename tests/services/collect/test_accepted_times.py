@@ -40,7 +40,7 @@ def test_the_id_of_the_topic_is_kept_beside_the_times_and_is_unknown_in_what_old
     times = AcceptedTimes("1;5:100")
     assert times.topic == ""
     assert times.text_from(0) == "1;5:100"
-    times.topic = "0f" * 16
+    times.topic = topic = "cluster/" + "0f" * 16
     next_times = AcceptedTimes(times.text_from(0))
-    assert (next_times.topic, next_times.at(4), next_times.at(5)) == ("0f" * 16, 100, None)
-    assert AcceptedTimes(times.text_from(5)).topic == "0f" * 16
+    assert (next_times.topic, next_times.at(4), next_times.at(5)) == (topic, 100, None)
+    assert AcceptedTimes(times.text_from(5)).topic == topic

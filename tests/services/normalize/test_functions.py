@@ -154,11 +154,11 @@ async def test_an_answer_that_belongs_to_another_call_is_refused(runner: Functio
 
 
 async def test_time_for_which_normalize_itself_stands_still_is_no_time_of_a_function(module: str) -> None:
-    limits = FunctionLimits(0.3, 0.03, LIMITS.memory_bytes)
+    limits = FunctionLimits(1.0, 0.05, LIMITS.memory_bytes)
     runner = FunctionRunner(limits, Health("normalize", "test"))
     data = [{"n": n} for n in range(20)]
     await call(runner, "brisk", {})
-    for pauses_s in ((1.0,), (1.0,), (1.0,), (0.25,) * 4):
+    for pauses_s in ((2.5,), (2.5,), (0.625,) * 4):
         for index, pause_s in enumerate(pauses_s):
             asyncio.get_running_loop().call_later(0.03 * (index + 1), time.sleep, pause_s)
         assert await call(runner, "brisk", *data) == data

@@ -57,7 +57,7 @@ class WrittenTopics:
     async def send_when_room(self, topic: str, partition: int, records: Sequence[Record]) -> Any:
         return self.send(topic, partition, records)
 
-    async def send_and_wait(self, topic: str, partition: int, records: Sequence[Record]) -> None:
+    async def send_and_wait(self, topic: str, partition: int, records: Sequence[Record], **_: bool) -> None:
         self.send(topic, partition, records)
         if topic in self.held:
             await self.held[topic].wait()

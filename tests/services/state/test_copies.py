@@ -1,6 +1,7 @@
 """Copies on `enriched`, and a topic `raw` that is created again, on real Spark: each event counts once."""
 
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from tests.services.state.test_fold import FIRST, LOSSES, TUMBLING, expected, fl
 from tests.support.state.stamped_log import START_MS, Entry, StampedLog
 from tests.support.state.step_bench import StepBench, shown, step_pipe
 
-from hifi.record.step_account import COPY, FOLDED
+from hifi.record.step_account import COPY, FOLDED, StepAccount
 from hifi.spark.catalyst import Catalyst
 from hifi_state.comparison import StepComparison
 from hifi_state.explanation import READ_BEFORE, StepExplainer
@@ -97,6 +98,26 @@ async def test_events_count_also_after_raw_alone_was_created_again(
             for part in (records[:40], records[40:]):
                 comparison.add(part)
             assert comparison.compared().events == {(FOLDED, FOLDED): 80, (COPY, COPY): 5}
+
+
+async def test_a_copy_of_an_event_before_the_step_began_is_no_sign_that_raw_was_created_again(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    stamped_log = StampedLog(1)
+    *_, newest = append(stamped_log, 20, 0)
+    bench = StepBench(spark, stamped_log, step_pipe(TUMBLING, lateness="1m"), tmp_path)
+    bench.now_ms = newest.accepted_ms
+    begin = stamped_log.ends()
+    progress = replace(Progress.decode(bench.kept), offsets=begin, account=StepAccount(begin))
+    bench.kept = bench.begun(progress).encode()
+    stamped_log.event(0, newest.time_ms, newest.accepted_ms - 2_000, flight())
+    cuts = [stamped_log.ends()]
+    stamped_log.again(0, newest)
+    append(stamped_log, 10, 21)
+    cuts.append(stamped_log.ends())
+    await bench.run(cuts)
+    assert (bench.counts[FOLDED], bench.counts[COPY]) == (11, 1)
+    assert not Progress.decode(bench.kept).restarts
 
 
 async def test_an_event_that_another_declaration_has_read_is_not_said_to_be_a_dead_letter(

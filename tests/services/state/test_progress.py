@@ -8,7 +8,8 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hifi_state.fold.progress import Progress, RangeSummary, Restart, lane, up_to_restarts
+from hifi.pipe.step_inputs import FUTURE_MS
+from hifi_state.fold.progress import Progress, RangeSummary, Restart, lane, raws_beyond, up_to_restarts
 
 SIZE_MS, LATENESS_MS = 60_000, 5_000
 LONG_MS, ROUND_MS = 1_200_000, 1_200
@@ -82,6 +83,23 @@ def test_offsets_in_raw_begin_anew_where_it_was_created_again_and_nowhere_else()
     assert Progress.decode(begun_again.encode()) == begun_again
     later = up_to_restarts(begun_again.offsets, {0: 40, 1: 40}, begun_again.raws, begun_again.restarts)
     assert later == ({0: 40, 1: 40}, begun_again.raws)
+
+
+def test_what_was_read_before_without_a_known_accepted_time_was_accepted_before_now() -> None:
+    known = replace(FIRST, newest_ms={1: 9})
+    assert known.read_before(70).newest_ms == {0: 70 + FUTURE_MS, 1: 9}
+    other = known.of_step("e", ["trains"])
+    assert other.read_before(80).newest_ms == dict.fromkeys((0, 1), 80 + FUTURE_MS)
+    assert known.of_step("e", ["flights"]).newest_ms == {1: 9}
+    later = following(known.read_before(70), RangeSummary(newest_ms={0: 60, 1: 60}), {0: 1, 1: 1})
+    assert later.newest_ms == {0: 70 + FUTURE_MS, 1: 60}
+
+
+def test_offsets_in_raw_begin_anew_where_it_was_created_again_among_lost_records() -> None:
+    restarts = [Restart(0, 20), Restart(1, 20), Restart(2, 20), Restart(3, 20)]
+    start, beyond = {0: 20, 1: 10, 2: 21}, {0: 21, 1: 20, 2: 30, 3: 30}
+    raws = dict.fromkeys(range(5), 7)
+    assert raws_beyond(start, beyond, raws, restarts) == {1: 7, 2: 7, 4: 7}
 
 
 def test_restarts_of_raw_that_no_open_window_needs_are_forgotten_but_for_the_last_ones() -> None:

@@ -7,7 +7,8 @@ keys, in source partitions of their own.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, overload
@@ -22,13 +23,14 @@ from hifi.runtime.backoff import backoff_s
 from hifi.runtime.clock import monotonic_s
 from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_debezium.declaration import DebeziumSource
-from hifi_debezium.source.changes import ChangeEvent, ChangeReader, Sweep
+from hifi_debezium.source.changes import SNAPSHOT_TABLES, ChangeEvent, ChangeReader, Sweep
 from hifi_debezium.source.columns import Types
 from hifi_debezium.source.connector import Connector
 from hifi_debezium.source.kept_keys import PARTITIONS, KeptKeys
 from hifi_debezium.source.key_records import LeftKey, gone, mark_record
 from hifi_debezium.source.slot import held_by_slot
 from hifi_debezium.source.snapshot_marks import (
+    ADDED,
     BEGUN,
     EARLIER,
     ENDED,
@@ -41,6 +43,7 @@ from hifi_debezium.source.snapshot_marks import (
     read_tables,
     scanned_tables,
     unread_tables,
+    with_added,
 )
 from hifi_debezium.source.type_lookup import look_up_types
 
@@ -55,8 +58,6 @@ _MOST_SWEPT: Final = 1_000
 """Rows that are deleted and forgotten at a time: collect checks before each time that it still owns the partition."""
 _NEW_SNAPSHOTS: Final = ("when_needed", "always")
 """Modes in which a connector without a slot makes a snapshot."""
-_SNAPSHOT_TABLES: Final = "snapshot.include.collection.list"
-"""Setting of the tables that snapshots read: others are left out on purpose."""
 _SUBJECT: Final = "rows"
 
 logger = log.get(__name__)
@@ -143,9 +144,30 @@ class ChangeEvents(TopicEvents):
         return "; ".join(text for text in (self._may_miss, self._may_keep, sweep_notice) if text)
 
     async def provide_topic(self) -> None:
-        """Declare the connector, and create the topic of the keys."""
+        """Declare the connector, and create the topic of the keys.
+
+        Raises:
+            Misconfigured: the connector is refused.
+            Retryable: Kafka or Kafka Connect does not answer.
+        """
         self._topic_id = await self._keys.provide()
+        if added := await self._connector.added_tables():
+            with self._retried():
+                tables = with_added(await self._keys.marks(), added)
+                await self._keys.write([mark_record(ADDED, 0, {"tables": tables})])
         await self._connector.declare()
+
+    @contextlib.contextmanager
+    def _retried(self) -> Iterator[None]:
+        """Use the topic of the keys.
+
+        Raises:
+            Retryable: Kafka does not answer.
+        """
+        try:
+            yield
+        except (KafkaError, OSError) as error:
+            raise Retryable(f"the topic {self._keys.topic} cannot be used: {error!r}") from error
 
     async def prepare(self, batch: Sequence[ConsumerRecord]) -> None:
         """Look up the types of columns, and before the first change read which columns the tables had, and the keys.
@@ -173,7 +195,7 @@ class ChangeEvents(TopicEvents):
         Raises:
             Retryable: Kafka does not answer.
         """
-        try:
+        with self._retried():
             changes_id = await self._keys.topic_id(self._source.topic)
             if reader.columns is not None and changes_id == self._changes_id:
                 return
@@ -181,8 +203,6 @@ class ChangeEvents(TopicEvents):
             if _KEPT not in marks:
                 marks[_KEPT] = first_offset, {}
                 await self._keys.write([mark_record(_KEPT, first_offset)])
-        except (KafkaError, OSError) as error:
-            raise Retryable(f"the topic {self._keys.topic} cannot be used: {error!r}") from error
         kept_offset, begun_offset, ended_offset = (mark_offset(marks, name) for name in (_KEPT, BEGUN, ENDED))
         first_kept = kept_offset % EARLIER
         if first_kept and not kept_offset <= begun_offset < ended_offset:
@@ -282,12 +302,12 @@ class ChangeEvents(TopicEvents):
             logger.error(
                 "snapshot-not-ended", pipe=self._pipe, begun=mark_offset(marks, BEGUN), offset=offset
             )
-        elif begins_snapshot or _SNAPSHOT_TABLES in self._source.settings:
+        elif begins_snapshot or SNAPSHOT_TABLES in self._source.settings:
             return
         else:
             unread = unread_tables(marks, tables)
             declared_names = {table.lower() for table in tables}
-            read = read_tables(marks)
+            read = read_tables(marks, tables)
             still_read = {table for table in read if table.lower() in declared_names}
             if still_read != read:
                 await self._keys.write([mark_record(READ, offset, {"tables": sorted(still_read)})])

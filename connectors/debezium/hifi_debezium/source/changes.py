@@ -44,6 +44,8 @@ _OLD_KEY: Final = "__debezium.oldkey"
 """Header of the insert that a changed key makes."""
 _NOTIFICATION: Final = "aggregate_type"
 """Member of what Debezium tells of itself in the topic of the changes."""
+SNAPSHOT_TABLES: Final = "snapshot.include.collection.list"
+"""Setting of the tables that snapshots read: others are left out on purpose."""
 _SNAPSHOT: Final = "Initial Snapshot"
 
 
@@ -94,6 +96,8 @@ class ChangeReader:
             ("ce_type", source.type.encode()),
         ]
         self._truncate = source.truncate
+        self._tables: list[str] = [] if SNAPSHOT_TABLES in source.settings else source.tables
+        """That a snapshot has to read, besides those that it tells of."""
         self._snapshots_rows = source.settings.get("snapshot.mode") != "no_data"
         self._max_bytes = max_bytes
         self._placeholder = placeholder(source.topic)
@@ -218,7 +222,8 @@ class ChangeReader:
             return event
         additional_data = notice.get("additional_data") or {}
         if notice["type"] == "STARTED":
-            event.followed, event.key_records = True, (mark_record(BEGUN, event.position),)
+            values = {"tables": self._tables}
+            event.followed, event.key_records = True, (mark_record(BEGUN, event.position, values),)
         elif notice["type"] == "SKIPPED":
             event.followed = True
         elif notice["type"] == "TABLE_SCAN_COMPLETED" and additional_data.get("status") == _READ:

@@ -27,6 +27,7 @@ _HEARTBEAT: Final = "hifi-heartbeat"
 """Prefix of the messages that move a slot."""
 _SLOT: Final = ("database.hostname", "database.port", "database.dbname", "slot.name")
 """Settings that name a slot."""
+_TABLES: Final = "table.include.list"
 _OK: Final = 200
 _BAD_REQUEST: Final = 400
 _UNAUTHORIZED: Final = 401
@@ -66,7 +67,7 @@ class Connector:
             "slot.name": slot,
             "publication.name": slot,
             "publication.autocreate.mode": "filtered",
-            "table.include.list": ",".join(re.escape(table) for table in source.tables),
+            _TABLES: ",".join(re.escape(table) for table in source.tables),
             "topic.prefix": source.topic,
             # All tables in one partition: the order of commits.
             "transforms": "route",
@@ -132,6 +133,20 @@ class Connector:
             raise Retryable(f"Kafka Connect does not accept the connector yet: {_reason(status, answer)}")
         else:
             raise Misconfigured(f"Kafka Connect refuses the connector {self.name}: {_reason(status, answer)}")
+
+    async def added_tables(self) -> list[str]:
+        """The declared tables that the connector does not have before it is changed; empty if there is none yet.
+
+        Raises:
+            Retryable: Kafka Connect does not answer, or not yet.
+        """
+        status, config = await self._request("GET", f"/connectors/{self.name}/config")
+        if status == _CONFLICT or status >= 500:
+            raise Retryable(f"Kafka Connect does not tell the connector yet: {_reason(status, config)}")
+        if status != _OK or not (listed := config.get(_TABLES)):
+            return []
+        names = {name.strip().replace("\\", "").lower() for name in listed.split(",")}
+        return [table for table in self._source.tables if table.replace("\\", "").lower() not in names]
 
     async def renew(self) -> None:
         """Have all rows read again, with another slot: only with a new one no change is missing between the two.

@@ -1,6 +1,6 @@
 """What the marks of a source say of its snapshots and its tables. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 Marks: TypeAlias = dict[str, tuple[int, Mapping[str, Any]]]
@@ -11,7 +11,8 @@ EARLIER: Final = 2**53
 others."""
 NO_MARK: Final = -(2**63)
 BEGUN: Final = "snapshot"
-"""Mark of the begin of the last snapshot."""
+"""Mark of the begin of the last snapshot, with the `tables` that were declared when it was read: none if some
+are left out on purpose."""
 ENDED: Final = "end of the snapshot"
 """Mark of the end of the last snapshot that has ended."""
 SCANNED: Final = "snapshot of "
@@ -23,6 +24,8 @@ RENEWED: Final = "renewed snapshot"
 UNENDED: Final = "interrupted snapshot"
 """Mark of the record for which no other snapshot could be begun: `why`, the `tables` that were declared, and in
 `unread` those whose rows no snapshot has read; without them, a snapshot was interrupted."""
+ADDED: Final = "added tables"
+"""Mark of the `tables` that were added to a connector: a snapshot that began before may be read after."""
 READ: Final = "tables"
 """Mark of the record at which some tables were not declared any more, with the other `tables`, which were read."""
 
@@ -82,34 +85,54 @@ def is_interrupted(marks: Marks, offset: int, *, begins_snapshot: bool) -> bool:
     return settled_offset < mark_offset(marks, BEGUN) < offset
 
 
-def read_tables(marks: Marks) -> set[str]:
+def read_tables(marks: Marks, declared: Sequence[str]) -> set[str]:
     """The tables whose rows were read by a snapshot and whose changes were read since, or for which that was tried.
 
-    A table that is no longer declared is none of them, even if it is declared again: changes are missing.
+    A table that is no longer declared is none of them, even if it is declared again: changes are missing. One that was
+    declared when a snapshot began which has not read it did not exist: all its changes are read.
+
+    Args:
+        marks: of the source.
+        declared: tables, which count as those of a snapshot whose mark does not tell them.
     """
-    read_offset = mark_offset(marks, READ)
+    read_offset, begun_offset = mark_offset(marks, READ), mark_offset(marks, BEGUN)
     tables = {
         name.removeprefix(SCANNED)
         for name, (offset, _) in marks.items()
         if name.startswith(SCANNED) and offset > read_offset
     }
+    if read_offset <= begun_offset < mark_offset(marks, ENDED):
+        added_names = {table.lower() for table in _tables_of(marks, ADDED)}
+        tables.update(
+            table for table in _tables_of(marks, BEGUN, declared) if table.lower() not in added_names
+        )
     names = [READ]
-    if read_offset <= mark_offset(marks, RENEWED) < mark_offset(marks, BEGUN):
+    if read_offset <= mark_offset(marks, RENEWED) < begun_offset:
         names.append(RENEWED)  # what that snapshot has not read has no rows that it could
     if read_offset <= mark_offset(marks, UNENDED):
         names.append(UNENDED)
     for name in names:
-        _, values = marks.get(name, (NO_MARK, {}))
-        tables.update(values.get("tables", ()))
+        tables.update(_tables_of(marks, name))
     return tables
 
 
-def unread_tables(marks: Marks, declared: Iterable[str]) -> list[str]:
+def _tables_of(marks: Marks, name: str, default: Sequence[str] = ()) -> Sequence[str]:
+    _, values = marks.get(name, (NO_MARK, {}))
+    tables: Sequence[str] = values.get("tables", default)
+    return tables
+
+
+def with_added(marks: Marks, added: Iterable[str]) -> list[str]:
+    """The tables of the mark `ADDED` when some are added to a connector."""
+    return sorted({*_tables_of(marks, ADDED), *added})
+
+
+def unread_tables(marks: Marks, declared: Sequence[str]) -> list[str]:
     """The declared tables whose rows no snapshot has read; empty, if no snapshot is known that has ended.
 
     Debezium's names of tables are those of the database; it takes declared ones in any case.
     """
     if ENDED not in marks:
         return []
-    names = {table.lower() for table in read_tables(marks)}
+    names = {table.lower() for table in read_tables(marks, declared)}
     return sorted(table for table in declared if table.lower() not in names)

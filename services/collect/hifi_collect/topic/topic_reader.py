@@ -4,11 +4,11 @@ Before a batch is written, its accepted time is committed with the position up t
 afterwards the position after its last record is committed. So the next reader of the batch gives it the same time, and
 a reader that has lost the partition does not write, because its commit is refused. While a batch is written the next
 one is read. Earlier records of the topic are backfill and have a pace (`hifi_collect.pace`). A topic that was created
-again is read from its beginning: commits have its id.
+again is read from its beginning: commits have its id, with the cluster. Where another cluster has the topic, it is read
+from the offsets that the group has there.
 """
 
 import asyncio
-import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -425,7 +425,10 @@ class KafkaTopicReader:
             name = f"kafka/{self._cluster}/{assigned.topic}/{topic_id}/{assigned.partition}"
             await self._refuse_earlier_topic(topic_id)
             state = self._states[assigned] = _PartitionState(assigned, name.encode(), self._pace.after_s)
-            state.times.topic = topic_id
+            topic = self._named(topic_id)
+            if "/" in state.times.topic and state.times.topic != topic:
+                state.times = AcceptedTimes()  # of the positions in another cluster
+            state.times.topic = topic
             assigned.metadata_at = state.times.text_from
         return state
 
@@ -441,19 +444,33 @@ class KafkaTopicReader:
         earlier_partitions = [
             assigned
             for assigned in self._consumer.assigned.values()
-            if topic_id and self._times(assigned).topic not in ("", topic_id)
+            if self._is_earlier(self._times(assigned).topic, topic_id)
         ]
         if not earlier_partitions:
             return
         logger.warning("topic-created-again", pipe=self._pipe, topic=self._source.topic, id=topic_id)
         times = AcceptedTimes()
-        times.topic = topic_id
+        times.topic = self._named(topic_id)
         for assigned in earlier_partitions:
             await self._commit(assigned, times, lambda: 0)
         reason = f"{self._source.topic} was created again: it is read from its beginning"
         for assigned in earlier_partitions:
             assigned.make_void(KafkaError(reason))
         raise Fenced(reason)
+
+    def _named(self, topic_id: str) -> str:
+        """What commits have of a topic: `<cluster>/<id>`; empty: its id is not known."""
+        return topic_id and f"{self._cluster}/{topic_id}"
+
+    def _is_earlier(self, named: str, topic_id: str) -> bool:
+        """Whether a commit is one of an earlier topic of this cluster: a synced one is of another cluster's topic.
+
+        Args:
+            named: what the commit has of its topic; without a cluster, it is one of this cluster.
+            topic_id: of the topic that is there; empty: not known.
+        """
+        cluster, _, named_id = named.rpartition("/")
+        return bool(topic_id and named_id) and cluster in ("", self._cluster) and named_id != topic_id
 
     def _times(self, assigned: AssignedPartition) -> AcceptedTimes:
         state = self._states.get(assigned)
@@ -463,9 +480,13 @@ class KafkaTopicReader:
         """Look from time to time whether the topic was created again, until cancelled: a fetch does not tell it."""
         while True:
             await asyncio.sleep(_LOOK_S)
-            if self._consumer.assigned and (topic_id := await self._request_topic_id()):
-                with contextlib.suppress(Fenced):
+            try:
+                if self._consumer.assigned and (topic_id := await self._request_topic_id()):
                     await self._refuse_earlier_topic(topic_id)
+            except Fenced:
+                pass  # the next assignment goes on
+            except Exception:  # such as credentials that are being written: look again
+                logger.exception("topic-id-not-watched", pipe=self._pipe)
 
     async def _topic_id(self, assigned: AssignedPartition) -> str:
         while (topic_id := await self._request_topic_id()) is None:
@@ -507,16 +528,18 @@ class KafkaTopicReader:
 
         Args:
             assigned: the partition.
-            times: accepted times, with the id of the topic.
+            times: accepted times, with the topic.
             offset: returns the offset; called for each attempt.
 
         Raises:
-            Fenced: the partition was revoked before.
+            Fenced: the partition was revoked, or the membership has ended before.
         """
         while True:
             commit_offset = offset()
+            if (member := self._consumer.member) is None or assigned.fenced:
+                raise _abandoned(assigned, "its membership has ended")
             try:
-                await self._consumer.member.commit(
+                await member.commit(
                     {assigned.tp: OffsetAndMetadata(commit_offset, times.text_from(commit_offset))}
                 )
             except KafkaError as error:  # refused, such as during a rebalance, or Kafka does not answer

@@ -1,7 +1,7 @@
 """Writes the records around a poison record, and makes the poison record a dead letter `poisoned`."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -21,6 +21,7 @@ from hifi.spark.kafka_connector import PartitionOffsets
 from hifi.spark.spark_session import SparkExited
 from hifi_enrich.plan.dataframe import NEWER_REVISION, newer_offset
 from hifi_enrich.poison.offset_notes import trial_note, unfinished_trial, was_tried_twice
+from hifi_enrich.poison.poisoned_pipes import SEPARATOR
 from hifi_enrich.poison.search import OffsetRange, write_around_poison
 from hifi_enrich.query.written_records import skip_written
 from hifi_enrich.settings import EnrichSettings
@@ -65,6 +66,10 @@ class _UnparsedRecord:
     headers: tuple[tuple[str, bytes], ...] = ()
 
 
+class _PlanOutOfDate(Exception):
+    """The next plan quarantines a revision whose events this plan still enriches."""
+
+
 class PoisonQuarantine:
     """Finds and quarantines the poison records that follow the committed offsets."""
 
@@ -74,8 +79,9 @@ class PoisonQuarantine:
         topics: Topics,
         offsets: GroupOffsets,
         engine: TrialEngine,
-        on_poisoned: Callable[[Headers], None],
+        on_poisoned: Callable[[Headers], bool],
         leading: Callable[[], bool],
+        own_notes: dict[int, str],
     ) -> None:
         """Search nothing yet.
 
@@ -84,8 +90,11 @@ class PoisonQuarantine:
             topics: of the stream.
             offsets: connected.
             engine: that runs the newest plan.
-            on_poisoned: called with the headers of each poison record, before its offset is committed.
+            on_poisoned: called with the headers of each poison record, before its offset is committed; returns whether
+                only the next plan quarantines the record's revision.
             leading: whether this instance leads and the service is not to stop.
+            own_notes: partition to the last note of a trial that this process committed and survived; kept by the
+                caller.
         """
         self._on_poisoned = on_poisoned
         self._leading = leading
@@ -93,16 +102,19 @@ class PoisonQuarantine:
         self._topics = topics
         self._offsets = offsets
         self._engine = engine
+        self._own_notes = own_notes
+        self._quarantined_records = 0
         self._tried_alone: tuple[int, int] | None = None
         """Partition and offset of a record whose trial was interrupted once."""
 
-    async def run(self, start: StartOffsets, *, is_retry: bool = False) -> int:
+    async def run(self, start: StartOffsets) -> int:
         """Write the records that the next batch would have read, except for poison records.
+
+        The search ends early once the next plan quarantines a revision, since each of its events would be searched for
+        with this plan.
 
         Args:
             start: the first records without output, and the notes beside the committed offsets.
-            is_retry: whether an earlier search of this process was interrupted. The notes of trials are its own then:
-                none of them ended a process.
 
         Returns:
             Number of records that were quarantined.
@@ -114,7 +126,16 @@ class PoisonQuarantine:
             SparkExited: Spark's JVM has exited, or Spark has stopped in it, or a task does not end.
         """
         end_offsets = await self._offsets.end()
-        quarantined_records = 0
+        self._quarantined_records = 0
+        try:
+            await self._search(start, end_offsets)
+        except _PlanOutOfDate:
+            logger.warning("poison-search-ended-for-a-new-plan", quarantined=self._quarantined_records)
+        else:
+            logger.warning("poison-search-finished", quarantined=self._quarantined_records)
+        return self._quarantined_records
+
+    async def _search(self, start: StartOffsets, end_offsets: Mapping[int, int]) -> None:
         for partition, first_offset in sorted(start.offsets.items()):
             end_offset = min(
                 end_offsets[partition], first_offset + self._settings.enrich_max_offsets_per_trigger
@@ -124,16 +145,13 @@ class PoisonQuarantine:
                 if note:  # else each search would be followed by another one
                     await self._offsets.commit({partition: first_offset})
                 continue
-            failed_end = None if is_retry else unfinished_trial(note)
+            trial = note.partition(SEPARATOR)[0]
+            failed_end = None if trial == self._own_notes.get(partition) else unfinished_trial(note)
             # The trial of one record may have been interrupted by Kafka, or by the end of the process: once more.
             again = failed_end == first_offset + 1 and not was_tried_twice(note)
             self._tried_alone = (partition, first_offset) if again else None
             full_range = OffsetRange(partition, first_offset, end_offset)
-            quarantined_records += await write_around_poison(
-                full_range, self._try_range, self._blame, failed_end, again=again
-            )
-        logger.warning("poison-search-finished", quarantined=quarantined_records)
-        return quarantined_records
+            await write_around_poison(full_range, self._try_range, self._blame, failed_end, again=again)
 
     async def _try_range(self, offset_range: OffsetRange) -> bool:
         """Whether the records of a range have been written."""
@@ -146,17 +164,25 @@ class PoisonQuarantine:
         return is_single and await self._pass_written(offset_range)
 
     async def _blame(self, offset_range: OffsetRange) -> None:
-        """Quarantine a single record, unless Spark fails on any other one, too."""
+        """Quarantine a single record, unless Spark fails on any other one, too.
+
+        Raises:
+            _PlanOutOfDate: the offset is committed, but the next records need the next plan.
+        """
         self._require_leadership()
         await self._require_spark()
         self._require_leadership()
-        await self._quarantine(offset_range)
+        is_plan_out_of_date = await self._quarantine(offset_range)
+        self._quarantined_records += 1
+        if is_plan_out_of_date:
+            raise _PlanOutOfDate
 
     async def _write(self, offset_range: OffsetRange) -> bool:
         self._require_leadership()
+        note = self._trial_note(offset_range)
+        self._own_notes[offset_range.partition] = note
         await self._offsets.commit(
-            {offset_range.partition: offset_range.first},
-            {offset_range.partition: self._trial_note(offset_range)},
+            {offset_range.partition: offset_range.first}, {offset_range.partition: note}
         )
         limit_s = trial_limit_s(offset_range.end - offset_range.first, self._settings.enrich_stall_s)
         try:
@@ -223,9 +249,12 @@ class PoisonQuarantine:
             raise Retryable("the search for a poison record was interrupted: this instance does not lead now")
 
     async def _require_spark(self) -> None:
-        """Check that Spark writes another record in the state in which it failed."""
+        """Check that Spark writes another record in the state in which it failed.
+
+        It has the time of a stall: a new leader of a cluster has to wait for executors, for example.
+        """
         try:
-            await self._engine.check_spark(_TRIAL_S)
+            await self._engine.check_spark(self._settings.enrich_stall_s)
         except SparkExited:
             raise
         except Exception as error:  # noqa: BLE001 - whatever Spark raises now
@@ -242,7 +271,9 @@ class PoisonQuarantine:
         except (KafkaError, OSError) as error:
             raise Retryable(f"the search for a poison record was interrupted: {error!r}") from None
 
-    async def _quarantine(self, offset_range: OffsetRange) -> None:
+    async def _quarantine(self, offset_range: OffsetRange) -> bool:
+        """Make a dead letter of a single record and commit its offset. Returns what `on_poisoned` did."""
+        is_plan_out_of_date = False
         topic_partition = TopicPartition(self._topics.normalized, offset_range.partition)
         consumer = assigned_consumer(
             self._settings.kafka, self._settings.instance, auto_offset_reset="earliest"
@@ -294,10 +325,11 @@ class PoisonQuarantine:
                     partition=topic_partition.partition,
                     offset=offset_range.first,
                 )
-                self._on_poisoned(record.headers)
+                is_plan_out_of_date = self._on_poisoned(record.headers)
         except (KafkaError, OSError) as error:
             raise Retryable(f"a poison record could not be quarantined: {error!r}") from error
         finally:
             await consumer.stop()
             await producer.stop()
         await self._offsets.commit({offset_range.partition: offset_range.end})
+        return is_plan_out_of_date

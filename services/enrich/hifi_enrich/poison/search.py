@@ -25,7 +25,7 @@ async def write_around_poison(
     failed_end: int | None = None,
     *,
     again: bool = False,
-) -> int:
+) -> None:
     """Write a range except for its poison records, which are quarantined.
 
     Records are written in order and none is skipped: a half is tried only when every record before it has been written
@@ -37,11 +37,7 @@ async def write_around_poison(
         quarantine: makes a dead letter of a single record.
         failed_end: end of a range from `full_range.first` on which Spark is known to fail.
         again: whether that range is tried once more all the same.
-
-    Returns:
-        Number of records that were quarantined.
     """
-    quarantined_records = 0
     pending_ranges = [full_range]
     if failed_end is not None and full_range.first < failed_end < full_range.end:
         pending_ranges = [
@@ -58,8 +54,6 @@ async def write_around_poison(
             continue
         if offset_range.end - offset_range.first == 1:
             await quarantine(offset_range)
-            quarantined_records += 1
             continue
         first_half, second_half = offset_range.halves()
         pending_ranges += [second_half, first_half]
-    return quarantined_records

@@ -115,6 +115,8 @@ class SparkEngine:
         """Broadcasts that only queries of earlier plans may still use."""
         self._inputs: PlanInputs | None = None
         self._plan: QueryPlan | None = None
+        self._plan_task: asyncio.Task[QueryPlan] | None = None
+        """Makes the newest plan, also when nobody waits for it any more."""
         self._started_session: SparkSession | None = None
         self._warm_up_end = Event()
         """Ends the warm-up."""
@@ -164,7 +166,8 @@ class SparkEngine:
         logger.info("spark-started", master=master, seconds=round(monotonic_s() - started_s, 1))
 
     async def stop(self) -> None:
-        """Stop Spark, if this engine started it."""
+        """Stop Spark, if this engine started it, after the plan that is being made."""
+        await self._end_of_plan_task()
         if self._started_session is not None:
             await asyncio.to_thread(stop_spark, self._started_session)
             self._started_session = None
@@ -211,17 +214,30 @@ class SparkEngine:
         return True
 
     async def _made_plan(self, revisions: Sequence[PipeRevision], inputs: PlanInputs) -> QueryPlan:
-        """A new plan. If the waiting task is cancelled, it ends with the thread: a second one must not run beside."""
-        make_task = asyncio.ensure_future(asyncio.to_thread(self._make_plan, revisions, inputs))
+        """A new plan. If the waiting task is cancelled, the thread goes on, and the next plan begins after it."""
+        await self._end_of_plan_task()
+        make_task = asyncio.create_task(asyncio.to_thread(self._make_plan, revisions, inputs))
+        self._plan_task = make_task
         try:
-            return await asyncio.shield(make_task)
+            await self._end_of_plan_task()
         except asyncio.CancelledError:
-            await asyncio.wait({make_task})
-            if (error := make_task.exception()) is not None:
-                logger.warning("plan-not-made", error=repr(error)[:500])
-            else:
-                self._unused_broadcasts += make_task.result().broadcasts()
+            make_task.add_done_callback(self._release_untaken_plan)
             raise
+        return make_task.result()
+
+    async def _end_of_plan_task(self) -> None:
+        """Wait until no thread makes a plan."""
+        if self._plan_task is not None:
+            await asyncio.wait({self._plan_task})
+
+    def _release_untaken_plan(self, make_task: asyncio.Task[QueryPlan]) -> None:
+        """Note the broadcasts of a finished plan that nobody took as unused."""
+        if make_task.cancelled():
+            return
+        if (error := make_task.exception()) is not None:
+            logger.warning("plan-not-made", error=repr(error)[:500])
+        else:
+            self._unused_broadcasts += make_task.result().broadcasts()
 
     def _refused_by_trigger(self, revisions: Sequence[PipeRevision]) -> dict[str, str]:
         """Pipes with a UDF, if real time is set. A single UDF would prevent the whole query from starting."""

@@ -126,15 +126,21 @@ class _OutputSearch:
     outputs: WrittenOutputs = field(default_factory=WrittenOutputs)
     reaches_first: bool = False
     """Whether an output of the first record, or of one before it, has been read."""
+    _first_identity: tuple[bytes, bytes] | None = field(init=False)
+    _first_raw: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Parse the first record."""
+        self._first_identity = _identity(self.first.headers)
+        self._first_raw = _raw_offset(self.first.headers)
 
     def add(self, record: Any, *, is_letter: bool) -> None:
         """Note an output."""
         self.outputs.add(record.headers, is_letter=is_letter)
         if not self.reaches_first:
             identity = _identity(record.headers)
-            first_raw = _raw_offset(self.first.headers)
             self.reaches_first = identity is not None and (
-                identity == _identity(self.first.headers) or 0 <= _raw_offset(record.headers) < first_raw
+                identity == self._first_identity or 0 <= _raw_offset(record.headers) < self._first_raw
             )
 
 
@@ -172,7 +178,11 @@ async def _skip_written(consumer: Any, topics: Topics, offsets: dict[int, int]) 
 
 
 async def _read_outputs(consumer: Any, topics: Topics, searches: Mapping[int, _OutputSearch]) -> None:
-    """Read the outputs since the time when the first inputs were appended, backwards until those of the range begin."""
+    """Read the outputs since the time when the first inputs were appended, backwards until those of the range begin.
+
+    When all dead letters that are read at once are those of other services, earlier ones are not read, since there may
+    be any number. Records whose dead letters are among them are written again.
+    """
     start_times_ms = {
         TopicPartition(topic, partition): max(0, search.first.timestamp - _CLOCK_SKEW_MS)
         for partition, search in searches.items()
@@ -194,16 +204,20 @@ async def _read_outputs(consumer: Any, topics: Topics, searches: Mapping[int, _O
             topic_partition: offsets[-_OUTPUTS_PER_ROUND:]
             for topic_partition, offsets in unread_ranges.items()
         }
+        own_outputs: Counter[TopicPartition] = Counter()
         async for records in read_ranges(consumer, rounds):
             search = searches[records[0].partition]
             is_letter = records[0].topic == topics.dead_letter
             for record in records:
                 if not is_letter or _is_from_enrich(record):
                     search.add(record, is_letter=is_letter)
+                    own_outputs[TopicPartition(record.topic, record.partition)] += 1
         unread_ranges = {
             topic_partition: offsets[:-_OUTPUTS_PER_ROUND]
             for topic_partition, offsets in unread_ranges.items()
-            if len(offsets) > _OUTPUTS_PER_ROUND and not searches[topic_partition.partition].reaches_first
+            if len(offsets) > _OUTPUTS_PER_ROUND
+            and own_outputs[topic_partition]
+            and not searches[topic_partition.partition].reaches_first
         }
 
 

@@ -97,15 +97,19 @@ class PlanUpdater:
         self._status.health.warn(_CONDITION, None)
         return is_new
 
-    def count_poison(self, headers: Headers) -> None:
-        """Count a poison record against the revision that the plan takes for it. One that is no event has none."""
+    def count_poison(self, headers: Headers) -> bool:
+        """Count a poison record against the revision that the plan takes for it. One that is no event has none.
+
+        Returns:
+            Whether the next plan is the first one that quarantines the revision.
+        """
         try:
             event = identity(headers)
         except NotAnEvent:
-            return
+            return False
         revision = self._registry.of_revision(event.pipe, event.revision)
         if revision is None:
-            return
+            return False
         poison_records = self.poisoned.add(event.pipe, revision.offset)
         logger.error(
             "pipe-poisoned",
@@ -114,6 +118,7 @@ class PlanUpdater:
             offset=revision.offset,
             records=poison_records,
         )
+        return poison_records == MAX_POISON_RECORDS
 
     async def _update_plan(self, pipes: LoadedPipes) -> bool:
         self._has_broken = bool(pipes.broken)

@@ -67,8 +67,8 @@ class QueryRunner:
         self._poisoned = plans.poisoned
         self._failures = 0
         """Failures since the last finished batch, except for those of Kafka."""
-        self._was_search_interrupted = False
-        """Whether the last search for a poison record ended with `Retryable`."""
+        self._own_notes: dict[int, str] = {}
+        """As `PoisonQuarantine` has them; since this instance leads."""
         self._reached_offsets: dict[int, int] = {}
         self._open_offsets: GroupOffsets | None = None
         """Connected while this instance was a standby."""
@@ -83,6 +83,7 @@ class QueryRunner:
         Raises:
             SparkExited: Spark's JVM has exited.
         """
+        self._own_notes.clear()  # the next notes may be those of another leader
         self._election.query_stopped.clear()
         kafka_failures = 0
         try:
@@ -142,7 +143,6 @@ class QueryRunner:
         )
         if not self._leading():
             return
-        self._was_search_interrupted = False
         await offsets.commit(start.offsets, start.notes)
         self._reached_offsets = dict(start.offsets)
         query_end = await self._run_query(offsets, start)
@@ -338,20 +338,18 @@ class QueryRunner:
         await self._plans.update()
         start = StartOffsets(await self._skip_written(start.offsets), start.notes)
 
-        def count_poison(headers: Headers) -> None:
-            self._plans.count_poison(headers)
+        def count_poison(headers: Headers) -> bool:
+            is_plan_out_of_date = self._plans.count_poison(headers)
             offsets.remark = self._remark()
+            return is_plan_out_of_date
 
         quarantine = PoisonQuarantine(
-            self._settings, self._topics, offsets, self._engine, count_poison, self._leading
+            self._settings, self._topics, offsets, self._engine, count_poison, self._leading, self._own_notes
         )
-        is_retry, self._was_search_interrupted = self._was_search_interrupted, True
         try:
-            await quarantine.run(start, is_retry=is_retry)
-            self._was_search_interrupted = False
+            await quarantine.run(start)
         except Retryable as error:
             if not self._leading():
-                self._was_search_interrupted = False  # the next notes may be those of another leader
                 return
             pipes_offset = newer_offset(str(error))
             if pipes_offset is None:

@@ -135,6 +135,7 @@ class TableWriter:
             Fenced, Retryable: as `commit`.
         """
         settings = self._settings
+        self._commits.require_ownership()  # another destination may have replaced files of the table
         small_files = [
             file
             for file in self._files.matching(AlwaysTrue())

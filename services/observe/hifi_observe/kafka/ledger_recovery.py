@@ -20,7 +20,7 @@ from hifi_observe.ledger.partition_ledger import PartitionLedger
 from hifi_observe.minutes import record_keys
 from hifi_observe.minutes.merged_minute import read_pipe_minute
 from hifi_observe.minutes.record_checks import RESTART
-from hifi_observe.minutes.terms import TERM, is_overtaken, term_of
+from hifi_observe.minutes.terms import TERM, is_older_share, is_overtaken, term_of
 
 _DIFFERENT_S: Final = 10.0
 _LATE_S: Final = 20.0
@@ -36,6 +36,7 @@ async def load_ledger(
     rules: ClosingRules,
     partition: int,
     generation: int,
+    known_term: int,
 ) -> PartitionLedger:
     """The ledger as its last owner published it; an empty one if nothing was published.
 
@@ -46,6 +47,7 @@ async def load_ledger(
         rules: when minutes close.
         partition: partition number of the ledger.
         generation: of the group, in which it was assigned.
+        known_term: highest term that this process has seen; the topic may have been emptied since.
 
     Raises:
         aiokafka.errors.KafkaError: Kafka did not answer.
@@ -54,7 +56,7 @@ async def load_ledger(
     async with topic_consumer(settings.kafka, settings.instance) as consumer:
         tps = [TopicPartition(topics.minutes, number) for number in range(partitions)]
         await _read_settled(consumer, tps, published)
-    ledger = published.ledger(rules, generation)
+    ledger = published.ledger(rules, generation, known_term)
     logger.info(
         "ledger-loaded",
         partition=partition,
@@ -71,7 +73,8 @@ async def _read_settled(consumer: Any, tps: list[TopicPartition], published: "Pu
     Its owner writes each marker to all partitions, so one that is behind the others ends too early. An owner that was
     killed while it wrote one leaves them different for good, so the wait for that is bounded.
     """
-    late_answers, started_s = LateAnswers(), monotonic_s()
+    late_answers = LateAnswers()
+    read_s: float | None = None  # when everything was read once, which may take long
     next_offsets: dict[TopicPartition, int] = {}
     while True:
         asked_us = read_clocks().monotonic_us
@@ -85,7 +88,8 @@ async def _read_settled(consumer: Any, tps: list[TopicPartition], published: "Pu
             for record in records:
                 published.take(record)
         next_offsets |= {tp: offsets.stop for tp, offsets in unread.items() if offsets}
-        passed_s = monotonic_s() - started_s
+        read_s = monotonic_s() if read_s is None else read_s
+        passed_s = monotonic_s() - read_s
         if (counts or passed_s >= _LATE_S) and (published.agrees(tps) or passed_s >= _DIFFERENT_S):
             return
         await asyncio.sleep(_AGAIN_S)
@@ -112,14 +116,17 @@ class PublishedLedger:
         """The newest one; None: there is none."""
 
     def take(self, record: ConsumerRecord) -> None:
-        """Take the next record of a partition; what an earlier owner wrote after its successor is left out."""
+        """Take the next record of a partition; what is older than a record before it is left out."""
+        self._newest_term = max(self._newest_term, term_of(record.value))
         if record.key == self._marker_key and record.value:
             self._take_marker(record)
-        elif record.key and record.key.startswith(b"part/") and record.key.endswith(self._key_suffix):
-            term = term_of(record.value)
-            self._newest_term = max(self._newest_term, term)
-            if not is_overtaken(term, term_of(self._minute_values.get(record.key))):
-                self._minute_values[record.key] = record.value
+        elif (
+            record.key
+            and record.key.startswith(b"part/")
+            and record.key.endswith(self._key_suffix)
+            and not is_older_share(record.value, self._minute_values.get(record.key))
+        ):
+            self._minute_values[record.key] = record.value
 
     def _take_marker(self, record: ConsumerRecord) -> None:
         """Take a marker, which another program may have written."""
@@ -130,7 +137,6 @@ class PublishedLedger:
             logger.error("record-unreadable", topic=record.topic, offset=record.offset, error=repr(error))  # noqa: TRY400
             return
         term = marker.get(TERM, 0)
-        self._newest_term = max(self._newest_term, term)
         self._marked_minutes[TopicPartition(record.topic, record.partition)] = marker["minute"]
         if self.marker is None or (
             marker["minute"] >= self.marker["minute"] and not is_overtaken(term, self.marker.get(TERM, 0))
@@ -141,12 +147,13 @@ class PublishedLedger:
         """Whether all partitions have the same newest marker, or none."""
         return len({self._marked_minutes.get(tp) for tp in tps}) <= 1
 
-    def ledger(self, rules: ClosingRules, generation: int) -> PartitionLedger:
+    def ledger(self, rules: ClosingRules, generation: int, known_term: int = 0) -> PartitionLedger:
         """The ledger, in a term above all that were published and above those of earlier generations.
 
         Args:
             rules: when minutes close.
             generation: of the group; it begins again when the group was empty for a while.
+            known_term: highest term that this process has seen, also of records that the topic has no more.
         """
         pipe_minutes = []
         for key, value in self._minute_values.items():
@@ -157,5 +164,5 @@ class PublishedLedger:
                 logger.error("record-unreadable", topic=self._topic, key=repr(key), error=repr(error))  # noqa: TRY400
         marker = self.marker or {"minute": -1, "through": {}, "restart": {}}
         ledger = PartitionLedger.resume(self._partition, rules, marker, pipe_minutes)
-        ledger.term = self._newest_term + max(1, generation)
+        ledger.term = max(self._newest_term, known_term) + max(1, generation)
         return ledger

@@ -1,7 +1,7 @@
 """The partition numbers that this instance observes, over reconnections."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from hifi.kafka.admin import topic_names
 from hifi.runtime.clock import monotonic_s
@@ -28,6 +28,7 @@ class ObservedPartitions:
         publisher: of minutes that close.
         clock: of watermarks.
         tracer: gets the records, too; None: no spans are made.
+        known_term: returns the highest term (`hifi_observe.minutes.terms`) that this process has seen.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class ObservedPartitions:
         publisher: Publisher,
         clock: TrustedClock,
         tracer: EventTracer | None,
+        known_term: Callable[[], int],
     ) -> None:
         self._settings = settings
         self._health = health
@@ -45,6 +47,7 @@ class ObservedPartitions:
         self._publisher = publisher
         self._clock = clock
         self._tracer = tracer
+        self._known_term = known_term
         self._reader: TopicReader | None = None
         self._created_s = monotonic_s()
         health.block(_CONDITION, "the topics have not been read yet")
@@ -94,7 +97,13 @@ class ObservedPartitions:
         retry_topics = await topic_names(settings.kafka, settings.topics.retry_in_prefix)
         topics = settings.topics.with_removed_tiers(retry_topics)
         self._reader = TopicReader(
-            settings, topics, self._publisher, self._clock, self._tracer, self._pipes.lake_destinations
+            settings,
+            topics,
+            self._publisher,
+            self._clock,
+            self._tracer,
+            self._pipes.lake_destinations,
+            self._known_term,
         )
         reading_task = asyncio.create_task(self._reader.run())
         joining_task = asyncio.create_task(self._reader.joined.wait())

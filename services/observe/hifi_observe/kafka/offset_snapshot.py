@@ -9,11 +9,15 @@ from hifi.kafka.clients import admin_client
 from hifi.kafka.late_answers import LateAnswers
 from hifi.kafka.topics import Topics
 from hifi.pipe.lookup_problems import problems_of
+from hifi.runtime import log
+from hifi.runtime.clock import MICROSECONDS
 from hifi.runtime.trusted_clock import read_clocks
 from hifi_observe.ledger import stage
 from hifi_observe.ledger.closing import LakeRead, OffsetSnapshot
 
 _ENRICH: Final = "enrich"
+
+logger = log.get(__name__)
 
 
 def read_topics(topics: Topics) -> list[str]:
@@ -31,6 +35,7 @@ class OffsetSnapshotReader:
         self._topics = topics
         self._names = read_topics(topics)
         self._late_answers = LateAnswers()
+        self._answers_count = True
         self.lookup_problems: dict[str, str] = {}
         """Lookup (`pipe/name`) to the reason why its table is not as it should be, as enrich last noted."""
 
@@ -91,7 +96,13 @@ class OffsetSnapshotReader:
         end_offsets = await consumer.end_offsets(
             [self.tp(name, partition) for name in self._names for partition in partitions]
         )
-        if not self._late_answers.counts(asked_us, read_clocks().monotonic_us):
+        answered_us = read_clocks().monotonic_us
+        counts, counted_before = self._late_answers.counts(asked_us, answered_us), self._answers_count
+        self._answers_count = counts
+        if not counts:
+            if counted_before:
+                took_s = round((answered_us - asked_us) / MICROSECONDS, 1)
+                logger.warning("end-offsets-late", took_s=took_s, reason="no minute closes for some seconds")
             return {}
         return {
             partition: OffsetSnapshot(

@@ -52,9 +52,8 @@ async def publish_minutes(
             if not partitions.held:
                 break  # another instance may own it by now
             try:
-                unpublished[pipe] = (
-                    unpublished.get(pipe, []) + store.take_overtaken(pipe) + merger.merge(pipe)
-                )
+                unpublished[pipe] = [*unpublished.get(pipe, []), *store.take_overtaken(pipe)]
+                unpublished[pipe] += merger.merge(pipe)
                 if unpublished[pipe]:
                     await publisher.pipe(pipe, unpublished[pipe])
                 del unpublished[pipe]

@@ -58,6 +58,7 @@ class TopicReader:
         clock: TrustedClock,
         traces: EventTracer | None = None,
         lake: Callable[[], frozenset[tuple[str, str]]] = frozenset,
+        known_term: Callable[[], int] = lambda: 0,
     ) -> None:
         """Read nothing yet.
 
@@ -68,6 +69,7 @@ class TopicReader:
             clock: of watermarks.
             traces: gets the records, too.
             lake: returns pipe and name of the destinations that the service lake delivers to.
+            known_term: returns the highest term (`hifi_observe.minutes.terms`) that this process has seen.
         """
         self.ledgers: dict[int, PartitionLedger] = {}
         self.answered_s = monotonic_s()
@@ -80,6 +82,7 @@ class TopicReader:
         self._clock = clock
         self._traces = traces
         self._lake = lake
+        self._known_term = known_term
         self._snapshots = OffsetSnapshotReader(settings.kafka, settings.instance, topics)
         self._membership = PartitionMembership(settings, topics, self._changed)
         self._consumer = bare_consumer(settings)
@@ -146,6 +149,7 @@ class TopicReader:
                     self._rules,
                     partition,
                     self._membership.generation,
+                    self._known_term(),
                 )
                 if tables := self._lake():
                     self.ledgers[partition].lake = LakeRead(0, tables)
@@ -282,7 +286,7 @@ class TopicReader:
 
     async def _close_minutes(self) -> None:
         now_s, time_us = monotonic_s(), self._time_us()
-        if time_us is None:
+        if time_us is None or not self._membership.held():
             return
         amends = now_s - self._amended_s >= self._settings.observe_amend_interval_s
         if amends:

@@ -47,6 +47,8 @@ class IngestActivity:
         """Minute to all answers."""
         self._paused: defaultdict[int, Counter[str]] = defaultdict(Counter)
         """Minute to pipe to requests refused because it is paused."""
+        self._counted_ms = 0
+        """Answers in ack reports appended up to this time are not counted again, milliseconds since 1970 UTC."""
         self.sources: dict[str, tuple[int, dict[str, SourceReport]]] = {}
         """Epoch to when it reported sources last, milliseconds since 1970 UTC, and the report of each pipe."""
         self._releases: dict[str, str] = {}
@@ -59,10 +61,11 @@ class IngestActivity:
             self.first_ms = self.first_ms or append_ms
             self.last_ms = max(self.last_ms, append_ms)
             self._beats[minute] |= 1 << second
-        self._failed[minute] += report.failed
-        self._answered[minute] += sum(report.answers.values())
-        if report.paused:
-            self._paused[minute].update(report.paused)
+        if append_ms > self._counted_ms:
+            self._failed[minute] += report.failed
+            self._answered[minute] += sum(report.answers.values())
+            if report.paused:
+                self._paused[minute].update(report.paused)
         self._last_ms[report.epoch] = append_ms
         if report.sources and not report.closed:
             self.sources[report.epoch] = append_ms, report.sources
@@ -79,7 +82,11 @@ class IngestActivity:
             self._waiting_reports.append((offset, report))
 
     def begin_again(self) -> None:
-        """The topic is read from its beginning again: offsets so far mean nothing."""
+        """The topic is read from its beginning again: offsets so far mean nothing.
+
+        Answers in reports that are read again are not counted again.
+        """
+        self._counted_ms = max([self._counted_ms, *self._last_ms.values()])
         self._waiting_reports.clear()
         self._first_offsets.clear()
 

@@ -222,6 +222,7 @@ class PipeMinute:
         """A topic is read from its beginning again: offsets in it so far mean nothing."""
         for offsets in (self.firsts, self.lasts, self._counted_offsets):
             offsets.pop(topic, None)
+        self.dirty = self.dirty or not self.open  # what is published still has those offsets
 
     @property
     def offsets(self) -> dict[str, tuple[int, int]]:

@@ -12,7 +12,7 @@ from hifi_observe.minutes.availability import DOWN, IngestHealth
 from hifi_observe.minutes.day_record import COUNTS, DayRecord, MinuteState
 from hifi_observe.minutes.figures_pieces import joined
 from hifi_observe.minutes.open_minute import OpenMinutes
-from hifi_observe.minutes.terms import TERM, is_overtaken, term_of
+from hifi_observe.minutes.terms import TERM, is_older_share, is_overtaken, term_of
 from hifi_observe.minutes.usage import NO_USAGE, DeletedMinutes, Usage, of_minute
 
 _Loaded = TypeVar("_Loaded")
@@ -32,6 +32,9 @@ class DownMinute:
 
 class MinuteStore:
     """A view of the topic, updated record by record. Merged minutes stay JSON until they are requested."""
+
+    newest_term: int = 0
+    """The highest term of all records so far, also of those that the topic has no more; 0: none has one."""
 
     def __init__(self) -> None:
         self.minutes: defaultdict[str, dict[int, bytes]] = defaultdict(dict)
@@ -85,8 +88,8 @@ class MinuteStore:
         self.changed: defaultdict[str, set[int]] = defaultdict(set)
         """Pipe to minutes whose shares changed since they were last merged."""
         self.overtaken: defaultdict[str, dict[bytes, bytes]] = defaultdict(dict)
-        """Pipe to key to the value of its share or merged minute, where a record of an earlier owner came after it: it
-        must be written again, since Kafka keeps the last one."""
+        """Pipe to key to the value of its share or merged minute, where an older record came after it: it must be
+        written again, since Kafka keeps the last one."""
 
     def kept(self) -> tuple[Mapping[str, Collection[int]], ...]:
         """What is kept of pipes: each pipe to minutes or days."""
@@ -134,6 +137,7 @@ class MinuteStore:
                 _store_or_delete(self.fronts, int(minute), value, orjson.loads)
             case _:
                 pass  # written by a later version
+        self.newest_term = max(self.newest_term, term_of(value))
 
     def _take_minute(self, pipe: str, minute: int, value: bytes | None) -> None:
         if value is None:
@@ -185,7 +189,7 @@ class MinuteStore:
     def _take_share(self, pipe: str, minute: int, partition: int, value: bytes | None) -> None:
         shares, key = self.parts[pipe].setdefault(minute, {}), record_keys.part(pipe, minute, partition)
         known_value = shares.get(partition)
-        if known_value is not None and is_overtaken(term_of(value), term_of(known_value)):
+        if known_value is not None and is_older_share(value, known_value):
             self.overtaken[pipe][key] = known_value
             return
         self.overtaken[pipe].pop(key, None)

@@ -18,6 +18,7 @@ from hifi_observe.watermark.statement import (
     Verdict,
     Watermark,
     iso,
+    microseconds,
 )
 
 _NEVER: Final[Mapping[str, int]] = {}
@@ -71,12 +72,18 @@ def merge_watermarks(
 def _left_open(statement: Mapping[str, Any], now_us: int) -> Watermark:
     """The watermark of a colour that is asleep as of now: nothing changes until it wakes.
 
+    Deliveries at the retrier have been tried, so the first pass is held only by others that were open.
+
     Raises:
         KeyError, TypeError, ValueError: it is none.
     """
     parked = int(statement["open"]["parked"])
     reason = f"it is asleep with {parked:,} parked deliveries, which come back when it wakes"
+    first_pass_until = statement["first_pass_until"]
+    if first_pass_until and microseconds(statement["as_of"]) - microseconds(first_pass_until) <= VALID_US:
+        first_pass_until = iso(now_us)
     known_statement = {name: statement[name] for name in Watermark.__annotations__} | {
+        "first_pass_until": first_pass_until,
         "as_of": iso(now_us),
         "valid_until": iso(now_us + VALID_US),
         "failures_1m": {},

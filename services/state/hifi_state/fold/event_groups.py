@@ -25,7 +25,11 @@ _UNSTAMPED: Final = f"`hifi.stamp` is null and (`hifi.kind` = '{HEARTBEAT}' or `
 """SQL of whether a record says that its partition has no watermark; a replay says nothing."""
 _NEWEST: Final = f"if(`hifi.ranked` and `hifi.verdict` <> '{COPY}', `hifi.accepted`, null)"
 _IS_RESTART: Final = f"`hifi.verdict` = '{COPY}' and `hifi.number` = 1 and `hifi.accepted` > `hifi.newest`"
-"""A copy was accepted with its original, which is before the range, or in it and has another number."""
+"""A copy was accepted with its original, which is before the range, or in it and has another number.
+
+A range that holds the last events of one topic `raw` and the first of the next folds both, but a recovery that cuts it
+between them takes those of the next for copies.
+"""
 _SUMMARY: Final = {
     "count": "count(1)",
     "xor": f"bit_xor(if({_IS_OF_VERDICT} or `hifi.is_last`, `hifi.fingerprint`, null))",

@@ -154,8 +154,8 @@ class Progress:
         takeover: where another declaration goes on; None: there is no other.
         own: in a stream of two colours, the times of the events of this one; None: the stream has none.
         elsewhere: times of which the log of the other colour may have events, as of the horizon.
-        newest_ms: partition to the latest accepted time of the events that were read, milliseconds since 1970 UTC;
-            absent: not known.
+        newest_ms: partition to a time that no event that was read was accepted after, the latest accepted time of
+            them or that of `read_before`, milliseconds since 1970 UTC; absent: not known.
         restarts: since the oldest base, and the last of each partition.
         enriched_id: of the topic `enriched`, see `TopicIdentity`; empty: not known.
         since: partition to the offset from which on this declaration is the first to judge; absent: from 0.
@@ -254,6 +254,14 @@ class Progress:
         """The progress that knows where `raw` was created again: partition to offset in `enriched`, none read yet."""
         restarts = {*self.restarts, *(Restart(*place) for place in places.items())}
         return replace(self, restarts=tuple(sorted(restarts)))
+
+    def read_before(self, now_ms: int) -> "Progress":
+        """The progress that knows for each partition an accepted time that no event read, or left out, is after.
+
+        Args:
+            now_ms: milliseconds since 1970 UTC; those of partitions without a known time were accepted before.
+        """
+        return replace(self, newest_ms={**dict.fromkeys(self.offsets, now_ms + FUTURE_MS), **self.newest_ms})
 
     def _settled_ms(self, lowest_ms: int | None, empty: Collection[int]) -> int | None:
         """What this colour can state: no event before this time counts from now on; None: any may.
@@ -496,6 +504,28 @@ def up_to_restarts(
         elif offset == start.get(partition):
             new_raws.pop(partition, None)
     return new_end, new_raws
+
+
+def raws_beyond(
+    start: Mapping[int, int],
+    beyond: Mapping[int, int],
+    raws: Mapping[int, int],
+    restarts: Iterable[Restart],
+) -> dict[int, int]:
+    """The highest offsets in `raw` before a place, where Kafka has lost the records up to it.
+
+    Args:
+        start: partition to the offset of the first lost record; absent: 0.
+        beyond: partition to the offset after the last one.
+        raws: partition to the highest offset in `raw` before the lost ones.
+        restarts: of `raw`.
+    """
+    passed = {
+        partition
+        for partition, offset in restarts
+        if start.get(partition, 0) <= offset < beyond.get(partition, 0)
+    }
+    return {partition: raw for partition, raw in raws.items() if partition not in passed}
 
 
 def _needed_restarts(restarts: Sequence[Restart], oldest_offsets: Mapping[int, int]) -> tuple[Restart, ...]:

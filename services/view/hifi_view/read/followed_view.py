@@ -412,7 +412,9 @@ class FollowedView:
         if not self._is_own_file():
             raise _LogChangedError("it was removed")
         before_us = self._expired_before_us()
-        if before_us < row_file.expired_before_us - _CLOCKS_MS * 1000:
+        latest_us = self._clock.latest_us(read_clocks())
+        keep_us = int(self.view.keep * MICROSECONDS)
+        if latest_us is not None and latest_us - keep_us < row_file.expired_before_us - _CLOCKS_MS * 1000:
             raise _LogChangedError("rows expired by a clock that was ahead")
         removed_rows = await self._in_thread(lambda: row_file.expire(before_us))
         if removed_rows:

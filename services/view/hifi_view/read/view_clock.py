@@ -56,3 +56,7 @@ class ViewClock:
             highest_offset = offset
         self._highest_offset = max(offset, highest_offset)
         return time_us
+
+    def latest_us(self, clocks: ClockReading) -> int | None:
+        """A time that has not come yet, microseconds since 1970 UTC; None: Kafka has confirmed none."""
+        return self._trusted.latest_us(clocks)

@@ -15,7 +15,7 @@ from hifi.record.headers import REFUSED
 from hifi.record.refusal import parse_refusal
 from hifi_debezium.connector_settings import SETTINGS
 from hifi_debezium.declaration import DebeziumSource
-from hifi_debezium.source.changes import ChangeReader, Sweep
+from hifi_debezium.source.changes import SNAPSHOT_TABLES, ChangeReader, Sweep
 from hifi_debezium.source.columns import placeholder
 from hifi_debezium.source.connector import Connector
 from hifi_debezium.source.key_records import LeftKey, is_mark, left_key, mark_name
@@ -258,7 +258,11 @@ def test_begin_tables_and_end_of_a_snapshot_are_kept_and_are_no_events() -> None
     assert [mark_names(event) for event in events] == [
         ["snapshot"], [], ["snapshot of public.flights"], [], ["end of the snapshot"],
     ]  # fmt: skip
+    [(begun_name, begun_value)] = events[0].key_records
+    assert left_key(begun_name, begun_value or b"").values == {"tables": ["public.flights"]}
     assert [event.sweep for event in events] == [None] * 4 + [Sweep({}, "snapshot", 5)]
+    [(_, left_out)] = reader(settings={SNAPSHOT_TABLES: "public.x"})(notice("STARTED")).key_records
+    assert (left_out or b"").endswith(b'{"tables":[]}]'), "they are read when the setting is removed"
     no_rows = reader(settings={"snapshot.mode": "no_data"})
     assert not no_rows(notice("COMPLETED")).followed
 

@@ -12,7 +12,7 @@ from aiohttp.test_utils import TestServer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hifi.runtime.errors import Misconfigured
+from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_debezium.declaration import DebeziumSource
 from hifi_debezium.source import connector as connector_module
 from hifi_debezium.source.connector import Connector, slot_name
@@ -50,7 +50,7 @@ class KafkaConnect:
 
     def __init__(self) -> None:
         self.configs: dict[str, Any] = {}
-        self.wants_login = False
+        self.wants_login = self.is_busy = False
         self.app = web.Application(middlewares=[self._require_login])
         self.app.router.add_get("/connectors", self._list)
         self.app.router.add_get("/connectors/{name}/config", self._get)
@@ -74,6 +74,8 @@ class KafkaConnect:
 
     async def _get(self, request: web.Request) -> web.Response:
         config = self.configs.get(request.match_info["name"])
+        if self.is_busy:
+            return web.json_response({"message": "a rebalance is in progress"}, status=409)
         return web.json_response(config or {"message": "none"}, status=200 if config else 404)
 
     async def _put(self, request: web.Request) -> web.Response:
@@ -104,6 +106,24 @@ async def connect(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[KafkaC
                 }
             ),
         )
+
+
+async def test_tables_that_are_added_to_a_connector_are_known_before_it_is_changed(
+    connect: tuple[KafkaConnect, DebeziumSource],
+) -> None:
+    stand_in, source = connect
+    first = Connector("s", "p", source.model_copy(update={"tables": ["public.flights", "public.a_b"]}))
+    assert await first.added_tables() == [], "there is none yet"
+    await first.declare()
+    tables = ["PUBLIC.flights", "public.others", "public.a_b"]
+    both = Connector("s", "p", source.model_copy(update={"tables": tables}))
+    assert await both.added_tables() == ["public.others"]
+    await both.declare()
+    assert await both.added_tables() == []
+    assert await first.added_tables() == []
+    stand_in.is_busy = True
+    with pytest.raises(Retryable):
+        await both.added_tables()
 
 
 @pytest.mark.parametrize("host", ["db", "10.1.2.3", "169.254.169.254"])

@@ -242,7 +242,7 @@ async def test_records_of_the_topic_of_keys_that_hifi_has_not_written_are_passed
         (3, 2, '{"id":"f2"}'),
     ]
     marks = await reader.events._keys.marks()
-    assert marks["snapshot"] == (0, {})
+    assert marks["snapshot"] == (0, {"tables": ["public.flights"]})
 
 
 async def test_rows_of_a_table_are_deleted_though_those_of_another_were_that_changed_later(
@@ -393,6 +393,37 @@ async def test_a_table_that_is_declared_later_is_read_with_another_snapshot(sour
     reader = Reader(both)
     await reader.read(snapshot_notice("SKIPPED", 11))
     assert reader.renewed == 1, "its changes are missing from while it was not declared"
+
+
+async def test_a_table_that_did_not_exist_when_a_snapshot_began_makes_no_other_snapshot(
+    source: DebeziumSource,
+) -> None:
+    reader = Reader(source.model_copy(update={"tables": ["public.flights", "public.others"]}))
+    await reader.read(snapshot_notice("STARTED", 0), scanned(1), snapshot_notice("COMPLETED", 2))
+    await reader.read(change("c", 1, 3, "others"), snapshot_notice("SKIPPED", 4))
+    assert reader.renewed == 0
+
+
+async def test_a_table_that_is_added_before_the_begin_of_a_snapshot_is_read_is_read_with_another_one(
+    source: DebeziumSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = Reader(source.model_copy(update={"tables": ["public.flights", "public.others"]}))
+
+    async def added_tables() -> list[str]:
+        return ["public.others"]
+
+    async def declare() -> None:
+        pass
+
+    monkeypatch.setattr(reader.events._connector, "added_tables", added_tables)
+    monkeypatch.setattr(reader.events._connector, "declare", declare)
+    await reader.events.provide_topic()
+    snapshot = snapshot_notice("STARTED", 0), scanned(1), snapshot_notice("COMPLETED", 2)
+    await reader.read(*snapshot, snapshot_notice("SKIPPED", 3))
+    assert reader.renewed == 1
+    await reader.read(snapshot_notice("STARTED", 4), scanned(5), snapshot_notice("COMPLETED", 6))
+    await reader.read(snapshot_notice("SKIPPED", 7))
+    assert reader.renewed == 1
 
 
 async def test_a_table_that_cannot_be_read_with_another_snapshot_is_told_while_it_is_declared(

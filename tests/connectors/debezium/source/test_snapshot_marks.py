@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from hifi_debezium.source.snapshot_marks import (
+    ADDED,
     BEGUN,
     COLUMNS,
     EARLIER,
@@ -16,8 +17,10 @@ from hifi_debezium.source.snapshot_marks import (
     columns_by_table,
     earlier_marks_below,
     is_interrupted,
+    read_tables,
     scanned_tables,
     unread_tables,
+    with_added,
 )
 
 A, B, C = "public.a", "public.b", "public.c"
@@ -25,8 +28,10 @@ A, B, C = "public.a", "public.b", "public.c"
 
 def marks(**offsets: Any) -> Any:
     """Marks of the first snapshot of the table A, at the offsets 0, 1 and 2, and others."""
-    names = {"renewed": RENEWED, "unended": UNENDED, "read": READ, "begun": BEGUN, "ended": ENDED}
-    first: Any = {BEGUN: (0, {}), SCANNED + A: (1, {}), ENDED: (2, {})}
+    names = {
+        "renewed": RENEWED, "unended": UNENDED, "read": READ, "begun": BEGUN, "ended": ENDED, "added": ADDED,
+    }  # fmt: skip
+    first: Any = {BEGUN: (0, {"tables": [A]}), SCANNED + A: (1, {}), ENDED: (2, {})}
     return first | {names[name]: (offset, {"tables": tables}) for name, (offset, tables) in offsets.items()}
 
 
@@ -47,6 +52,30 @@ def test_a_table_for_which_a_snapshot_was_made_or_refused_is_not_asked_for_again
     assert unread_tables(marks(**asked, begun=(6, ()), ended=(9, ())), [A, B]) == []
     assert unread_tables(marks(unended=(5, [A, B])), [A, B]) == []
     assert unread_tables(marks(unended=(5, [A, B])), [A, B, C]) == [C]
+
+
+def test_a_table_that_was_declared_when_a_snapshot_began_did_not_exist_then() -> None:
+    assert unread_tables(marks(begun=(0, [A, B])), [A, B]) == []
+    assert unread_tables(marks(begun=(0, [A, B])), [A, "public.B", C]) == [C]
+    assert unread_tables(marks(begun=(0, [A, B]), unended=(5, [A, C])), [A, B, C]) == []
+    assert unread_tables(marks(begun=(3, [A, B]), unended=(5, [A])), [A, B]) == [B], "it has not ended"
+    assert unread_tables(marks(begun=(0, [A, B]), read=(5, [A])), [A, B]) == [B]
+
+
+def test_a_table_that_was_added_before_the_begin_of_a_snapshot_was_read_is_unread_until_another_one() -> None:
+    added = marks(begun=(0, [A, B]), added=(0, with_added({}, [B])))
+    assert unread_tables(added, [A, B]) == [B]
+    assert unread_tables(added, [A, "public.B"]) == ["public.B"]
+    assert unread_tables(added | marks(renewed=(5, [A, B]), begun=(6, [A, B]), ended=(9, ())), [A, B]) == []
+    assert unread_tables(added | {SCANNED + B: (1, {})}, [A, B]) == []
+    assert with_added(added, [C, B]) == [B, C]
+
+
+def test_of_a_snapshot_whose_mark_does_not_tell_its_tables_only_added_ones_are_unread() -> None:
+    known = marks() | {BEGUN: (0, {})}
+    assert unread_tables(known, [A, B]) == [], "an upgrade makes no snapshot"
+    assert unread_tables(known | marks(added=(0, [C])) | {BEGUN: (0, {})}, [A, B, C]) == [C]
+    assert read_tables(known, [A, B]) == {A, B}
 
 
 def test_a_table_that_was_not_declared_for_a_while_is_unread() -> None:

@@ -288,24 +288,37 @@ async def test_deleted_records_before_a_record_that_others_follow_are_reported()
     assert reader.reported[0] == range(10, 50)
 
 
-@pytest.mark.parametrize("metadata", ["", "1;50:7", "2;new;50:7"])
+@pytest.mark.parametrize("metadata", ["", "1;50:7", "2;new;50:7", "2;c/new;50:7"])
 async def test_a_topic_is_read_on_whose_id_is_that_of_the_commit_or_was_not_known_then(metadata: str) -> None:
     reader = Committing("new")
     assigned, batch = assign(reader, 50, metadata, (50, 51))
     await reader._handle(assigned, batch)
     assert [source for source, *_ in reader.written_batches] == [b"kafka/c/t/new/0"]
-    assert [text[:6] for _, text in reader.commits] == ["2;new;"]
-    assert assigned.metadata_at(50)[:6] == "2;new;"
+    assert [text[:8] for _, text in reader.commits] == ["2;c/new;"]
+    assert assigned.metadata_at(50)[:8] == "2;c/new;"
 
 
-async def test_a_topic_that_was_created_again_is_read_from_its_beginning() -> None:
+async def test_a_topic_that_another_cluster_has_is_read_on_at_the_offset_that_was_synced() -> None:
     reader = Committing("new")
-    assigned, batch = assign(reader, 60, "2;old;70:7", (50, 51))
+    assigned, batch = assign(reader, 50, "2;earlier/old;70:7", (50, 51))
+    in_us = now_us()
+    await reader._handle(assigned, batch)
+    [(source, positions, times_us)] = reader.written_batches
+    assert (source, positions) == (b"kafka/c/t/new/0", [50, 51])
+    assert min(times_us) >= in_us, "the accepted times are of positions in the other cluster"
+    [(offset, metadata)] = reader.commits
+    assert (offset, metadata[:12]) == (50, "2;c/new;52:1")
+
+
+@pytest.mark.parametrize("metadata", ["2;old;70:7", "2;c/old;70:7"])
+async def test_a_topic_that_was_created_again_is_read_from_its_beginning(metadata: str) -> None:
+    reader = Committing("new")
+    assigned, batch = assign(reader, 60, metadata, (50, 51))
     with pytest.raises(Fenced, match="created again"):
         await reader._handle(assigned, batch)
-    assert reader.commits == [(0, "2;new;")]
+    assert reader.commits == [(0, "2;c/new;")]
     assert reader.written_batches == []
-    assert assigned.metadata_at(60) == "2;old;70:7", "so that a later commit of it is noticed, too"
+    assert assigned.metadata_at(60) == metadata, "so that a later commit of it is noticed, too"
 
 
 @pytest.mark.parametrize("is_idle", [False, True])
@@ -313,7 +326,7 @@ async def test_a_topic_that_was_created_again_during_an_assignment_is_read_from_
     monkeypatch: pytest.MonkeyPatch, *, is_idle: bool
 ) -> None:
     reader = Committing("old")
-    assigned, batch = assign(reader, 50, "2;old;", (50, 51))
+    assigned, batch = assign(reader, 50, "2;c/old;", (50, 51))
     if not is_idle:
         await reader._handle(assigned, batch)
     reader.commits.clear()
@@ -323,8 +336,36 @@ async def test_a_topic_that_was_created_again_during_an_assignment_is_read_from_
     async with asyncio.timeout(20):
         await assigned.revoked.wait()
     watching.cancel()
-    assert reader.commits == [(0, "2;new;")]
+    assert reader.commits == [(0, "2;c/new;")]
     assert assigned.void
+
+
+async def test_the_topic_is_watched_on_after_a_membership_has_ended_or_a_look_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reader = Committing("new")
+    assigned, _ = assign(reader, 50, "2;c/old;", (50,))
+    member, reader._consumer.member = reader._consumer.member, None
+    with pytest.raises(Fenced, match="membership has ended"):
+        await reader._refuse_earlier_topic("new")
+    looks = 0
+
+    async def look() -> str:
+        nonlocal looks
+        looks += 1
+        if looks == 1:
+            raise ValueError("the password file is empty")
+        if looks == 3:
+            reader._consumer.member = member
+        return "new"
+
+    monkeypatch.setattr(reader, "_request_topic_id", look)
+    monkeypatch.setattr(topic_reader, "_LOOK_S", 0)
+    watching = asyncio.create_task(reader._watch_topic_id())
+    async with asyncio.timeout(20):
+        await assigned.revoked.wait()
+    watching.cancel()
+    assert (looks, reader.commits) == (3, [(0, "2;c/new;")])
 
 
 @pytest.mark.parametrize("is_followed", [False, True])

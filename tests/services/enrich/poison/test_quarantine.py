@@ -38,10 +38,11 @@ def test_a_failure_of_kafka_is_not_taken_for_a_poison_record() -> None:
 
 
 class _Offsets:
-    """Offsets of one partition with eight records; remembers the notes that were committed."""
+    """Offsets of one partition with eight records, or of others; remembers the notes that were committed."""
 
-    def __init__(self, *, kafka_answers: bool = True) -> None:
+    def __init__(self, *, kafka_answers: bool = True, records: Mapping[int, int] | None = None) -> None:
         self.notes: list[str] = []
+        self._records = dict(records or {0: 8})
         self.end_requests = 0
         self._kafka_answers = kafka_answers
 
@@ -49,7 +50,7 @@ class _Offsets:
         self.end_requests += 1
         if self.end_requests > 1 and not self._kafka_answers:
             raise OSError("no broker")
-        return {0: 8}
+        return self._records
 
     async def commit(self, _: dict[int, int], notes: dict[int, str] | None = None) -> None:
         self.notes += (notes or {}).values()
@@ -65,16 +66,28 @@ def _quarantine(
     check: Callable[[float], Awaitable[None]] = _works,
     leading: Callable[[], bool] = lambda: True,
     written_offsets: Collection[int] = (),
+    *,
+    own_notes: dict[int, str] | None = None,
+    last_offset_of_plan: int = -1,
 ) -> tuple[PoisonQuarantine, list[OffsetRange]]:
     settings: Any = SimpleNamespace(
         enrich_max_offsets_per_trigger=100, enrich_stall_s=120, kafka="", instance="enrich-1"
     )
     engine = SimpleNamespace(write_range=write, check_spark=check)
-    quarantine = PoisonQuarantine(settings, Topics("s"), offsets, engine, lambda _: None, leading)  # type: ignore[arg-type]
+    quarantine = PoisonQuarantine(
+        settings,
+        Topics("s"),
+        offsets,  # type: ignore[arg-type]
+        engine,
+        lambda _: False,
+        leading,
+        {} if own_notes is None else own_notes,
+    )
     quarantined_ranges: list[OffsetRange] = []
 
-    async def record_range(offset_range: OffsetRange) -> None:
+    async def record_range(offset_range: OffsetRange) -> bool:
         quarantined_ranges.append(offset_range)
+        return offset_range.first == last_offset_of_plan
 
     async def pass_written(offset_range: OffsetRange) -> bool:
         return offset_range.first in written_offsets
@@ -188,13 +201,59 @@ async def test_an_instance_that_does_not_lead_any_more_blames_no_record(answers:
     assert len(quarantined_ranges) == (answers > 6)
 
 
-async def test_notes_of_an_interrupted_search_of_this_process_blame_no_record() -> None:
-    async def write(start: Mapping[int, int], end: Mapping[int, int], limit_s: float) -> None:
-        pass
+async def test_an_own_note_of_an_interrupted_search_blames_no_record() -> None:
+    """The process has survived the trial, which is made again."""
+    writes: list[tuple[int, int]] = []
+    own_notes: dict[int, str] = {}
 
-    quarantine, quarantined_ranges = _quarantine(_Offsets(), write)
-    assert await quarantine.run(StartOffsets({0: 5}, {0: "trial:6again"}), is_retry=True) == 0
+    async def write(start: Mapping[int, int], end: Mapping[int, int], limit_s: float) -> None:
+        writes.append((start[0], end[0]))
+        if len(writes) == 1:
+            raise OSError("no broker")
+
+    offsets = _Offsets()
+    quarantine, quarantined_ranges = _quarantine(offsets, write, own_notes=own_notes)
+    with pytest.raises(Retryable):
+        await quarantine.run(StartOffsets({0: 5}, {0: "trial:6;poisoned:p@3=1"}))
+    assert offsets.notes == ["trial:6again"]
+    quarantine, quarantined_ranges = _quarantine(offsets, write, own_notes=own_notes)
+    assert await quarantine.run(StartOffsets({0: 5}, {0: "trial:6again;poisoned:p@3=1"})) == 0
+    assert writes == [(5, 6), (5, 8)]
     assert quarantined_ranges == []
+
+
+async def test_the_note_of_a_dead_process_counts_after_an_interruption_too() -> None:
+    """As when the executors of a new leader arrive only at the second search: the record is not tried a third time."""
+    limits: list[float] = []
+    own_notes: dict[int, str] = {}
+
+    async def write(start: Mapping[int, int], end: Mapping[int, int], limit_s: float) -> None:
+        assert start[0] > 5
+
+    async def check(limit_s: float) -> None:
+        limits.append(limit_s)
+        if len(limits) == 1:
+            raise TimeoutError
+
+    start = StartOffsets({0: 5}, {0: "trial:6again"})
+    quarantine, quarantined_ranges = _quarantine(_Offsets(), write, check, own_notes=own_notes)
+    with pytest.raises(Retryable, match="Spark fails on any record"):
+        await quarantine.run(start)
+    assert quarantined_ranges == []
+    quarantine, quarantined_ranges = _quarantine(_Offsets(), write, check, own_notes=own_notes)
+    assert await quarantine.run(start) == 1
+    assert quarantined_ranges == [OffsetRange(0, 5, 6)]
+    assert limits == [120, 120]
+
+
+async def test_a_search_ends_when_the_next_plan_quarantines_the_revision() -> None:
+    async def write(*_: object) -> None:
+        raise RuntimeError("stack overflow")
+
+    offsets = _Offsets(records={0: 8, 1: 8})
+    quarantine, quarantined_ranges = _quarantine(offsets, write, last_offset_of_plan=2)
+    assert await quarantine.run(StartOffsets({0: 0, 1: 0}, {})) == 3
+    assert quarantined_ranges == [OffsetRange(0, offset, offset + 1) for offset in range(3)]
 
 
 async def test_a_task_that_does_not_end_leaves_a_note_for_the_next_process() -> None:
@@ -234,8 +293,9 @@ async def test_a_poison_record_that_kafka_has_deleted_meanwhile_is_passed_withou
         topics,
         SimpleNamespace(commit=commit),  # type: ignore[arg-type]
         None,  # type: ignore[arg-type]
-        lambda _: None,
+        lambda _: False,
         lambda: True,
+        {},
     )
     async with asyncio.timeout(60):
         await quarantine._quarantine(OffsetRange(0, 1, 2))
@@ -315,10 +375,11 @@ async def test_a_poison_record_that_cannot_be_copied_is_a_dead_letter_without_it
         Topics("s"),
         SimpleNamespace(commit=commit),  # type: ignore[arg-type]
         None,  # type: ignore[arg-type]
-        lambda _: None,
+        lambda _: True,
         lambda: True,
+        {},
     )
-    await quarantine._quarantine(OffsetRange(0, 7, 8))
+    assert await quarantine._quarantine(OffsetRange(0, 7, 8))  # as the function that counts it says
     [letter] = letters.sent
     assert letter.value is None
     assert is_sendable(letter)

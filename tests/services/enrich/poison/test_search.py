@@ -39,9 +39,7 @@ async def test_only_the_bad_are_quarantined_and_nothing_is_skipped(
     search = RecordedSearch(bad_offsets)
     bad_in_range = {offset for offset in bad_offsets if offset < end}
     hint = hint_offset if any(offset < hint_offset for offset in bad_in_range) else None
-    assert await write_around_poison(OffsetRange(0, 0, end), search.write, search.quarantine, hint) == len(
-        bad_in_range
-    )
+    await write_around_poison(OffsetRange(0, 0, end), search.write, search.quarantine, hint)
     assert search.quarantined_offsets == sorted(bad_in_range)
     assert set(search.written_offsets) == set(range(end)) - bad_in_range
     assert search.next_offset == end

@@ -133,7 +133,7 @@ async def test_an_error_of_a_declaration_is_not_that_of_the_repaired_one(
 async def test_a_table_that_expires_while_the_query_runs_breaks_its_pipe(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
     file.write_text(CSV)
-    pipes = PlannedPipes(tmp_path, revision_with_lookup(file, 1, refresh=0.05, expire=0.3))
+    pipes = PlannedPipes(tmp_path, revision_with_lookup(file, 1, refresh=0.1, expire=2))
     assert await pipes.updater.update()
     assert pipes.plans[-1][1].broken == {}
     file.unlink()
@@ -143,7 +143,7 @@ async def test_a_table_that_expires_while_the_query_runs_breaks_its_pipe(tmp_pat
     await pipes.tables.stop()
 
 
-async def test_a_plan_that_is_cancelled_ends_before_the_next_one_begins(tmp_path: Path) -> None:
+async def test_a_plan_that_nobody_waits_for_ends_before_the_next_one_begins(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(CSV)
     pipes = PlannedPipes(tmp_path, revision_with_lookup(tmp_path / "a.csv", 1))
     assert await pipes.updater.update()
@@ -162,17 +162,46 @@ async def test_a_plan_that_is_cancelled_ends_before_the_next_one_begins(tmp_path
     update_task = asyncio.create_task(pipes.updater.update())
     await until(is_planning.is_set)
     update_task.cancel()
-    done, _ = await asyncio.wait({update_task}, timeout=0.1)
-    assert not done
-    may_end.set()
     with pytest.raises(asyncio.CancelledError):
         await update_task
+    assert sum(making) == 1  # whoever waited has left at once
     assert pipes.updater.changed.is_set()
-    assert pipes.engine.pipes_offset == 1
-    assert pipes.engine._unused_broadcasts == ["plan 2"]
     pipes.publish(
         revision_with_lookup(tmp_path / "a.csv", 1)
     )  # the plan in force, whose broadcasts were replaced
-    assert await pipes.updater.update()
+    update_task = asyncio.create_task(pipes.updater.update())
+    done, _ = await asyncio.wait({update_task}, timeout=0.1)
+    assert not done
+    assert making == [1]
+    may_end.set()
+    assert await update_task
+    assert pipes.engine.pipes_offset == 1
     assert len(pipes.plans) == 3
+    assert pipes.engine._unused_broadcasts == ["plan 2", "plan 1"]
+    await pipes.tables.stop()
+
+
+async def test_a_plan_that_nobody_waits_for_and_that_fails_is_logged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.csv").write_text(CSV)
+    pipes = PlannedPipes(tmp_path, revision_with_lookup(tmp_path / "a.csv", 1))
+    is_planning, may_end = threading.Event(), threading.Event()
+
+    def make_plan(*_: Any) -> Any:
+        is_planning.set()
+        assert may_end.wait(10)
+        raise OSError(28, "No space left on device")
+
+    vars(pipes.engine)["_make_plan"] = make_plan
+    update_task = asyncio.create_task(pipes.updater.update())
+    await until(is_planning.is_set)
+    update_task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await update_task
+    vars(pipes.engine)["_make_plan"] = pipes.make_plan
+    may_end.set()
+    assert await pipes.updater.update()
+    assert "plan-not-made" in capsys.readouterr().out
+    assert pipes.engine.pipes_offset == 1
     await pipes.tables.stop()

@@ -177,6 +177,26 @@ async def test_more_outputs_than_are_read_at_once_are_all_found(
     assert await KeptTopics(normalized=inputs, enriched=outputs).skipped(4) == 17
 
 
+async def test_the_dead_letters_of_other_services_are_not_all_searched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A destination that is down makes more of them in a moment than can be read in time."""
+    monkeypatch.setattr(written_records, "_OUTPUTS_PER_ROUND", 3)
+    inputs = [make_headers("p", 0, number) for number in range(1_000)]
+    refusal = {REASON: b"rejected", SERVICE: b"egest"}
+    letters = [make_headers("p", 0, number, **refusal) for number in range(900)]
+    kept_topics = KeptTopics(normalized=inputs, enriched=inputs[3:4], dead_letter=letters)
+    ranges: list[tuple[TopicPartition, range]] = []
+
+    def recorded(consumer: Any, partition_ranges: dict[TopicPartition, range]) -> Any:
+        ranges.extend(partition_ranges.items())
+        return read_ranges(consumer, partition_ranges)
+
+    monkeypatch.setattr(written_records, "read_ranges", recorded)
+    assert await kept_topics.skipped(2) == 2
+    assert [len(offsets) for partition, offsets in ranges if partition.topic == TOPICS.dead_letter] == [3]
+
+
 async def test_without_output_of_the_records_only_the_newest_outputs_are_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -53,12 +53,14 @@ def test_poison_records_count_against_the_revision_that_the_plan_takes_for_them(
     number: bytes, key: str
 ) -> None:
     plans = updater(FailingEngine())
-    for _ in range(MAX_POISON_RECORDS):
+    headers = make_headers("orders", 0, 1, **{REVISION: number, REVISION_OFFSET: b"0"})
+    for count in range(1, MAX_POISON_RECORDS + 1):
         assert plans._quarantined([CURRENT, NEXT]) == {}
-        plans.count_poison(make_headers("orders", 0, 1, **{REVISION: number, REVISION_OFFSET: b"0"}))
-        plans.count_poison(make_headers("deleted"))
-        plans.count_poison([("hifi", b"no event")])
+        assert plans.count_poison(headers) == (count == MAX_POISON_RECORDS)
+        assert not plans.count_poison(make_headers("deleted"))
+        assert not plans.count_poison([("hifi", b"no event")])
     assert list(plans._quarantined([CURRENT, NEXT])) == [key]
+    assert not plans.count_poison(headers)  # the plan in force quarantines the revision already
 
 
 async def test_a_plan_that_cannot_be_made_is_made_again_while_the_query_runs(

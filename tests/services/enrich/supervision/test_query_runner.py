@@ -56,18 +56,19 @@ async def test_a_revision_beyond_the_end_of_the_topic_pipes_is_not_waited_for(
     assert engine.pipes_end == end
 
 
-async def test_a_search_for_poison_passes_what_was_written_and_knows_its_own_interruption(
+async def test_a_search_for_poison_passes_what_was_written_and_knows_its_own_notes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    searches: list[tuple[StartOffsets, bool]] = []
+    searches: list[tuple[StartOffsets, dict[int, str]]] = []
     outcomes: list[Exception | None] = [Retryable("Spark fails on any record"), None, None]
 
     class Search:
-        def __init__(self, *_: Any) -> None:
-            pass
+        def __init__(self, *arguments: Any) -> None:
+            self._own_notes: dict[int, str] = arguments[-1]
 
-        async def run(self, start: StartOffsets, *, is_retry: bool) -> int:
-            searches.append((start, is_retry))
+        async def run(self, start: StartOffsets) -> int:
+            searches.append((start, dict(self._own_notes)))
+            self._own_notes[0] = f"trial:{len(searches)}"
             if (outcome := outcomes.pop(0)) is not None:
                 raise outcome
             return 0
@@ -87,7 +88,7 @@ async def test_a_search_for_poison_passes_what_was_written_and_knows_its_own_int
         "topics": Topics("s"),
         "registry": None,
         "engine": None,
-        "election": SimpleNamespace(leading=leading),
+        "election": SimpleNamespace(leading=leading, query_stopped=asyncio.Event()),
         "plans": SimpleNamespace(poisoned=None, update=update),
         "status": SimpleNamespace(stopping=asyncio.Event(), waiting=lambda _: None),
         "tables": None,
@@ -98,5 +99,9 @@ async def test_a_search_for_poison_passes_what_was_written_and_knows_its_own_int
     with pytest.raises(Retryable):
         await runner._quarantine_poison(offsets, start)
     await runner._quarantine_poison(offsets, start)
+    leading.clear()
+    await runner.lead()  # what follows may be after another leader
+    leading.set()
     await runner._quarantine_poison(offsets, start)
-    assert searches == [(StartOffsets({0: 7}, {0: "trial:9"}), is_retry) for is_retry in (False, True, False)]
+    moved_start = StartOffsets({0: 7}, {0: "trial:9"})
+    assert searches == [(moved_start, {}), (moved_start, {0: "trial:1"}), (moved_start, {})]

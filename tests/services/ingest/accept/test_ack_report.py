@@ -91,7 +91,7 @@ async def test_ranges_that_one_record_cannot_take_are_reported_by_several_and_th
 class OverloadedProducer(FakeProducer):
     """Acknowledges the records of a partition after a round of an overloaded process."""
 
-    async def send_and_wait(self, topic: str, partition: int, records: Sequence[Record]) -> None:
+    async def send_and_wait(self, topic: str, partition: int, records: Sequence[Record], **_: bool) -> None:
         await asyncio.sleep(LONGEST_S)
         await super().send_and_wait(topic, partition, records)
 

@@ -32,8 +32,9 @@ class MinutesRecord(NamedTuple):
     topic: str = TOPIC
 
 
-def share(term: int, unresolved_count: int) -> MinutesRecord:
+def share(term: int, unresolved_count: int, version: int = 1) -> MinutesRecord:
     pipe_minute = PipeMinute("flights", MINUTE)
+    pipe_minute.version = version - 1  # it counts its closings
     ids = IdSet()
     ids.add("a" * 16, list(range(unresolved_count)))
     pipe_minute.close({}, ids, {"raw": 10})
@@ -64,6 +65,10 @@ def test_what_an_earlier_owner_writes_after_its_successor_does_not_count() -> No
     assert published_ledger.ledger(ClosingRules(), 1).positions == {"raw": 20}
 
 
+def test_a_share_that_was_written_again_does_not_undo_its_amendment() -> None:
+    assert unresolved(published(share(8, 2, version=9), share(8, 0, version=10), share(8, 2, version=9))) == 0
+
+
 def test_records_of_a_release_without_terms_count_as_they_come() -> None:
     published_ledger = published(share(8, 2), marker(8, 10), share(0, 1), marker(0, 20))
     assert unresolved(published_ledger) == 1
@@ -75,6 +80,11 @@ def test_the_term_of_a_new_owner_is_above_all_others() -> None:
     assert PublishedLedger(TOPIC, 0).ledger(ClosingRules(), -1).term == 1
     assert published(share(12, 0), marker(11, 5)).ledger(ClosingRules(), 1).term == 13, (
         "the group began again"
+    )
+    merged_minute = MinutesRecord(record_keys.minute("flights", MINUTE), b'{"term":14,"in":1}')
+    assert published(share(12, 0), merged_minute).ledger(ClosingRules(), 1).term == 15
+    assert PublishedLedger(TOPIC, 0).ledger(ClosingRules(), 4, known_term=30).term == 34, (
+        "the topic was emptied"
     )
 
 
@@ -134,9 +144,13 @@ class Clock:
 
 
 async def read(records: list[list[MinutesRecord]], short_answers: int) -> PublishedLedger:
+    return await read_from(MinutesConsumer(records, short_answers))
+
+
+async def read_from(consumer: MinutesConsumer) -> PublishedLedger:
     published_ledger = PublishedLedger(TOPIC, 0)
     tps = [TopicPartition(TOPIC, number) for number in range(2)]
-    await ledger_recovery._read_settled(MinutesConsumer(records, short_answers), tps, published_ledger)
+    await ledger_recovery._read_settled(consumer, tps, published_ledger)
     return published_ledger
 
 
@@ -146,6 +160,21 @@ async def test_a_partition_whose_marker_is_older_is_read_again(monkeypatch: pyte
     published_ledger = await read([markers, [markers[0], share(1, 2), markers[1]]], short_answers=3)
     assert unresolved(published_ledger) == 2
     assert clock.now_s < 10
+
+
+async def test_the_wait_begins_once_a_long_topic_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+
+    class SlowConsumer(MinutesConsumer):
+        async def getmany(
+            self, *tps: TopicPartition, **options: Any
+        ) -> dict[TopicPartition, list[MinutesRecord]]:
+            clock.now_s += 30
+            return await super().getmany(*tps, **options)
+
+    markers = [marker(1, 10), marker(1, 20, MINUTE + 1)]
+    records = [markers, [markers[0], share(1, 2), markers[1]]]
+    assert unresolved(await read_from(SlowConsumer(records, short_answers=3))) == 2
 
 
 async def test_markers_that_an_owner_did_not_write_everywhere_are_waited_for_only_so_long(

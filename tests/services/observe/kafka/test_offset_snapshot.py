@@ -45,7 +45,9 @@ class SlowBroker:
 async def test_a_snapshot_with_ends_of_a_broker_that_stood_still_does_not_count(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    broker = SlowBroker(monkeypatch, offset_snapshot)
+    broker, warnings = SlowBroker(monkeypatch, offset_snapshot), list[str]()
+    logger = SimpleNamespace(warning=lambda event, **_: warnings.append(event))
+    monkeypatch.setattr(offset_snapshot, "logger", logger)
     reader = OffsetSnapshotReader("127.0.0.1:9", "i", TOPICS)
     reader._admin = broker
     counted = []
@@ -54,6 +56,7 @@ async def test_a_snapshot_with_ends_of_a_broker_that_stood_still_does_not_count(
         counted.append(bool(await reader.snapshots(broker, [0], 1)))
         broker.now_us += pause_us
     assert counted == [True, False, False, False, True]
+    assert warnings == ["end-offsets-late"], "once, when it begins"
 
 
 async def test_a_chain_is_not_moved_by_a_broker_that_stood_still(monkeypatch: pytest.MonkeyPatch) -> None:

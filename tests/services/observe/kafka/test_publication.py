@@ -71,3 +71,43 @@ async def test_only_the_owner_writes_and_what_an_earlier_one_wrote_is_replaced()
         await done.wait()
     publishing_task.cancel()
     assert (written[SHARE], written[MERGED]) == (8, 8)
+
+
+async def test_what_must_be_written_again_is_kept_while_merging_fails() -> None:
+    store, done = MinuteStore(), asyncio.Event()
+    written: list[bytes] = []
+    store.take(SHARE, share(8))
+    store.take(SHARE, share(7))
+    failures = [ValueError("no minute")]
+
+    class Merger:
+        def __init__(self) -> None:
+            self.unreadable, self.unmerged = dict[bytes, str](), dict[int, str]()
+
+        def owned(self, pipes: list[str], _numbers: Any) -> list[str]:
+            return pipes
+
+        def merge(self, _pipe: str) -> list[Any]:
+            if failures:
+                raise failures.pop()
+            return []
+
+    class Writer:
+        async def pipe(self, _pipe: str, records: list[tuple[bytes, Any]]) -> None:
+            written.extend(key for key, _ in records)
+            done.set()
+
+    publishing_task = asyncio.create_task(
+        publish_minutes(
+            cast(MinuteMerger, Merger()),
+            store,
+            cast(ObservedPipes, SimpleNamespace(names=lambda: ["flights"])),
+            cast(ObservedPartitions, SimpleNamespace(numbers={0}, held=True)),
+            cast(Publisher, Writer()),
+            0.01,
+        )
+    )
+    async with asyncio.timeout(20):
+        await done.wait()
+    publishing_task.cancel()
+    assert written == [SHARE]

@@ -62,6 +62,24 @@ async def test_a_ledger_that_cannot_be_loaded_ends_the_reader(
     assert raised.value.exceptions == (error,)
 
 
+async def test_a_ledger_begins_above_the_terms_that_this_process_has_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    known_terms = []
+
+    async def load_ledger(*options: Any) -> PartitionLedger:
+        known_terms.append(options[-1])
+        return PartitionLedger(0, ClosingRules())
+
+    monkeypatch.setattr(topic_reader, "load_ledger", load_ledger)
+    settings, topics = ObserveSettings(kafka="127.0.0.1:9", stream="s", instance="i"), Topics("s")
+    publisher = Publisher(None, topics, lambda: 1)  # type: ignore[arg-type]
+    reader = TopicReader(settings, topics, publisher, TrustedClock(), known_term=lambda: 30)
+    reader._consumer = RecreatedTopic()
+    await reader._change({0}, set())
+    assert known_terms == [30]
+
+
 class IgnoresCancellation(Nothing):
     """Stands for a client whose `stop` swallows a cancellation, as `wait_for` of Python 3.11 can in aiokafka."""
 
@@ -167,6 +185,9 @@ async def test_a_member_that_may_have_been_replaced_publishes_nothing() -> None:
     lease.is_held = True
     await reader._close_minutes()
     assert len(publisher.markers) == 1
+    lease.is_held, reader._amended_s = False, 0.0
+    await reader._close_minutes()
+    assert not reader._amended_s, "amendments are due as soon as Kafka answers"
 
 
 async def test_without_a_confirmed_clock_there_is_no_snapshot() -> None:

@@ -178,3 +178,16 @@ def test_a_clock_that_was_behind_tells_nothing_of_minutes_before_a_restart() -> 
     partition_ledger = resume(close(partition_ledger, MINUTE + 1))
     close(partition_ledger, MINUTE - 60)
     assert close(partition_ledger, MINUTE + 1)["gaps"] == {}
+
+
+def test_answers_in_a_topic_that_is_read_again_are_counted_once() -> None:
+    activity = IngestActivity()
+    report = AckReport("a", answers={"503": 1}, paused={"flights": 1})
+    for second in (1, 2):
+        activity.add(second, (MINUTE * 60 + second) * 1000, report)
+    activity.begin_again()
+    activity.add(1, (MINUTE * 60 + 1) * 1000, report)
+    activity.begin_again()
+    for second in (1, 2, 3):
+        activity.add(second, (MINUTE * 60 + second) * 1000, report)
+    assert (activity.answers(MINUTE), activity.paused(MINUTE)) == ((3, 3), {"flights": 3})

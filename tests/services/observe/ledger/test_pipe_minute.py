@@ -130,3 +130,11 @@ def test_a_share_without_identities_keeps_what_was_counted_and_takes_no_event_tw
     assert (len(restored_minute.known), len(restored_minute.unresolved)) == (10, 0)
     restored_minute.show([RAW], "e", [0])
     assert restored_minute.copies[RAW] == 1
+
+
+def test_a_closed_minute_is_published_again_once_a_topic_begins_again() -> None:
+    """Else a restart would take records of the new topic for counted ones."""
+    pipe_minute, open_minute = closed(), PipeMinute("orders", 8)
+    for minute in (pipe_minute, open_minute):
+        minute.begin_again("raw")
+    assert (pipe_minute.dirty, open_minute.dirty) == (True, False)

@@ -42,6 +42,30 @@ def test_a_share_of_an_earlier_owner_is_replaced_by_that_of_its_successor() -> N
     assert not store.take_overtaken("flights")
 
 
+def test_a_share_that_was_written_again_does_not_undo_its_amendment() -> None:
+    store = MinuteStore()
+    first, amended = (
+        orjson.dumps(with_term(8, {"pipe_minute": {"version": version}})) for version in (9, 10)
+    )
+    for value in (first, amended, first):
+        store.take(SHARE, value)
+    assert store.parts["flights"][MINUTE][0] == amended
+    assert store.take_overtaken("flights") == [(SHARE, orjson.loads(amended))]
+    store.take(SHARE, None)
+    assert not store.parts["flights"], "a deletion counts"
+
+
+def test_the_newest_term_is_that_of_any_record_so_far() -> None:
+    store = MinuteStore()
+    store.take(record_keys.closed(0), orjson.dumps(with_term(8, {"minute": MINUTE, "gaps": {}})))
+    store.take(SHARE, share(9, 1))
+    store.take(SHARE, None)
+    assert store.newest_term == 9
+    store.take(MERGED, merged(11, 0))
+    store.take(MERGED, merged(7, 0))
+    assert store.newest_term == 11
+
+
 def test_a_merged_minute_of_an_earlier_owner_is_replaced_by_that_of_its_successor() -> None:
     store = MinuteStore()
     store.take(MERGED, merged(8, 0))

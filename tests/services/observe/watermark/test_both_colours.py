@@ -24,17 +24,22 @@ def test_a_colour_that_is_asleep_counts_where_it_has_parked_deliveries() -> None
     asleep_us = NOW_US - 3600 * S
     green: Watermark = {
         **GREEN,
-        "settled_until": iso(asleep_us),
+        "settled_until": iso(asleep_us - 60 * S),
+        "first_pass_until": iso(asleep_us),
         "as_of": iso(asleep_us + S),
         "valid_until": iso(asleep_us + 11 * S),
         "open": {"in_flight": 0, "waiting": 0, "parked": 3, "services": {"retrier": 3}},
     }
     (watermark,) = merge_watermarks({"blue": [BLUE]}, NOW_US, asleep={"green": [green]})
-    assert (watermark["settled_until"], watermark["open"]["parked"]) == (iso(asleep_us), 3)
+    assert (watermark["settled_until"], watermark["open"]["parked"]) == (iso(asleep_us - 60 * S), 3)
+    assert watermark["first_pass_until"] == BLUE["first_pass_until"], "parked deliveries have been tried"
     assert (watermark["as_of"], watermark["valid_until"]) == (BLUE["as_of"], BLUE["valid_until"])
     assert watermark["because"] == [
         "green: it is asleep with 3 parked deliveries, which come back when it wakes"
     ]
+    held: Watermark = {**green, "first_pass_until": iso(asleep_us - 60 * S)}
+    (watermark,) = merge_watermarks({"blue": [BLUE]}, NOW_US, asleep={"green": [held]})
+    assert watermark["first_pass_until"] == iso(asleep_us - 60 * S), "something else was open"
     deleted: Watermark = {**green, "destination": "deleted"}
     assert merge_watermarks({"blue": [BLUE]}, NOW_US, asleep={"green": [deleted]}) == [BLUE]
     unreadable = {"pipe": green["pipe"], "open": {"parked": 3}}
