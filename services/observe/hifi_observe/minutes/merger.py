@@ -236,10 +236,18 @@ class MinuteMerger:
             }
         states = [(minute - first_minute, store.state(pipe, minute)) for minute in minutes]
         day, owners = (previous_day or DayRecord()).updated(states, counts), self._owners(pipe)
+        if previous_day is None and number < day_of(closed_minute):  # the owner may be another one since
+            owners = self._earlier_owners(pipe, number) or owners
         if owners is not None and (previous_day is None or number >= day_of(closed_minute)):
             day = day.of_owners(owners)
         store.days[pipe][number] = day
         return day
+
+    def _earlier_owners(self, pipe: str, number: int) -> tuple[str, ...] | None:
+        """By which the owner of a pipe was named on the last day before this one that has a record; None: not known."""
+        days = self._store.days[pipe]
+        earlier_day = max((recorded for recorded in days if recorded < number), default=None)
+        return None if earlier_day is None else days[earlier_day].owners
 
     def _deletions(self, pipe: str, closed_minute: int) -> Records:
         """Deletions of minutes, shares, days and ids past their retention, after the usage of the minutes."""
