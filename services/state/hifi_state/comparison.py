@@ -299,7 +299,7 @@ class _DeclaredSide:
         if row.event is None:
             key = sorted(zip(self.step.key, orjson.loads(row.key), strict=True))
             return orjson.dumps([self._kind, row.start_ms, row.end_ms, key])
-        events = [event and event[:2] for event in (row.event, row.partner)]
+        events = [event and event[:3] for event in (row.event, row.partner)]
         return orjson.dumps([self._kind, events])
 
     def absence(self, row: WindowRow, other: StepSource) -> str:
