@@ -37,7 +37,8 @@ def secrets(node: Any, path: YamlPath = ()) -> Iterator[tuple[YamlPath, Secret]]
 def _references(node: Any, path: YamlPath) -> Iterator[tuple[YamlPath, Secret]]:
     """The maps of `env`, `file` or `vault`, and perhaps `prefix`: this process may lack the class that reads them."""
     if isinstance(node, dict):
-        reference = {name: value for name, value in node.items() if name != "prefix"}
+        # A null counts as absent, as it does for `Secret`.
+        reference = {name: value for name, value in node.items() if name != "prefix" and value is not None}
         name, value = next(iter(reference.items()), ("", None))
         is_reference = len(reference) == 1 and name in ("env", "file", "vault") and isinstance(value, str)
         if is_reference and path[-1] not in _NAMED_BY_AUTHORS:

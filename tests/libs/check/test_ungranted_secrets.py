@@ -49,7 +49,13 @@ from hifi_view.web.read_keys import ReadKeys
 
 FOLDER: Final = "/run/secrets/crm"
 FILE: Final = f"{FOLDER}/secret"
-REFERENCES: Final = ({"env": "PIPE_CRM_SECRET"}, {"file": FILE}, {"vault": "crm/a#b"})
+REFERENCES: Final = (
+    {"env": "PIPE_CRM_SECRET"},
+    {"file": FILE},
+    {"vault": "crm/a#b"},
+    {"env": "PIPE_CRM_SECRET", "file": None},
+    {"vault": "crm/a#b", "env": None},
+)
 GRANTED: Final = f"orders=PIPE_CRM_*,orders={FOLDER},orders=vault:crm"
 OTHERS: Final = ",".join(
     f"orders={secret}"
