@@ -156,7 +156,7 @@ def test_a_pipe_that_existed_is_reported_although_nothing_of_the_month_is_record
 def test_of_months_that_are_no_longer_kept_it_is_not_said_that_a_pipe_did_not_exist() -> None:
     observed = Observed()
     observed.declare("flights", NOW - 5, None)
-    oldest_minute = (NOW // DAY_MINUTES - KEPT_DAYS) * DAY_MINUTES
+    oldest_minute = ((NOW - 10) // DAY_MINUTES - KEPT_DAYS) * DAY_MINUTES
     observed.record("flights", oldest_minute, oldest_minute + DAY_MINUTES)
     month = month_of(month_before(oldest_minute), NOW)
     row = observed.report(month)["flights"]
