@@ -40,6 +40,7 @@ print(json.dumps({
     "access": {service: [list(part) for part in (need.reads, need.writes)] for service, need in needs.items()},
 }))
 """
+DAYS_30_MS = 30 * 24 * 3600 * 1000
 SETUP = """
 import asyncio, sys
 from hifi.kafka.topics import ControlTopics, Topics
@@ -157,14 +158,15 @@ def test_the_check_lists_the_topics_that_this_release_adds_and_nothing_else(
     assert code == 3
     names = ("certificates", "watermarks", "folds", "state-leader")
     added_topics = {*(f"{stream}.{name}" for name in names), control.certificates, control.step_times}
-    assert {(row["kind"], row["name"], row["now"], row["made_by"]) for row in rows} == {
-        ("topic", name, "", "setup") for name in added_topics
-    }
+    retention = ("topic setting", f"{stream}.replays", f"retention.ms={DAYS_30_MS}", "you")
+    changes = {(row["kind"], row["name"], row["now"], row["made_by"]) for row in rows}
+    assert changes == {retention, *(("topic", name, "", "setup") for name in added_topics)}
     assert all(row["services"] for row in rows)
     assert asyncio.run(topic_names(kafka, stream)) == before, "nothing was created"
 
     asyncio.run(prepare(kafka, Topics(stream), 2, control))
-    assert checked(kafka, stream) == (0, [])
+    code, rows = checked(kafka, stream)
+    assert (code, [row["name"] for row in rows]) == (3, [f"{stream}.replays"])
 
 
 def checked(kafka: str, stream: str) -> tuple[int, list[dict[str, Any]]]:
