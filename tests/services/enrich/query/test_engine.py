@@ -75,12 +75,10 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_revision_that_arrives_while_lookups_are_loaded_waits_for_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("a.csv", "b.csv"):
-        (tmp_path / name).write_text(CSV)
-    pipes = PlannedPipes(tmp_path, revision_with_lookup(tmp_path / "a.csv", 1))
+async def update_during_publication(
+    pipes: PlannedPipes, published: PipeRevision, monkeypatch: pytest.MonkeyPatch
+) -> asyncio.Task[bool]:
+    """An update of the plan that goes on once a revision was published while it read lookups."""
     is_reading, may_read = threading.Event(), threading.Event()
     read_rows = lookup_reader.read_rows
 
@@ -92,8 +90,20 @@ async def test_a_revision_that_arrives_while_lookups_are_loaded_waits_for_its_ow
     monkeypatch.setattr(lookup_reader, "read_rows", read)
     update_task = asyncio.create_task(pipes.updater.update())
     await until(is_reading.is_set)
-    pipes.publish(revision_with_lookup(tmp_path / "b.csv", 2))
+    pipes.publish(published)
     may_read.set()
+    return update_task
+
+
+async def test_a_revision_that_arrives_while_lookups_are_loaded_waits_for_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a.csv", "b.csv"):
+        (tmp_path / name).write_text(CSV)
+    pipes = PlannedPipes(tmp_path, revision_with_lookup(tmp_path / "a.csv", 1))
+    update_task = await update_during_publication(
+        pipes, revision_with_lookup(tmp_path / "b.csv", 2), monkeypatch
+    )
     assert await update_task
     assert pipes.engine.pipes_offset == 1
     assert pipes.updater.changed.is_set()
@@ -111,19 +121,9 @@ async def test_an_error_of_a_declaration_is_not_that_of_the_repaired_one(
 ) -> None:
     (tmp_path / "b.csv").write_text(CSV)
     pipes = PlannedPipes(tmp_path, revision_with_lookup(tmp_path / "missing.csv", 1))
-    is_reading, may_read = threading.Event(), threading.Event()
-    read_rows = lookup_reader.read_rows
-
-    def read(*arguments: Any) -> Any:
-        is_reading.set()
-        assert may_read.wait(10)
-        return read_rows(*arguments)
-
-    monkeypatch.setattr(lookup_reader, "read_rows", read)
-    update_task = asyncio.create_task(pipes.updater.update())
-    await until(is_reading.is_set)
-    pipes.publish(revision_with_lookup(tmp_path / "b.csv", 2))
-    may_read.set()
+    update_task = await update_during_publication(
+        pipes, revision_with_lookup(tmp_path / "b.csv", 2), monkeypatch
+    )
     await update_task
     await pipes.updater.update()
     assert [(inputs.pipes_offset, list(inputs.broken)) for _, inputs in pipes.plans] == [(1, ["p"]), (2, [])]
