@@ -166,7 +166,7 @@ build_image() {
     kafka | connect) own+=(--build-arg "RUNTIME=hifi-base:$runtime-$TAG" --build-arg "JARS=hifi-base:jars-$TAG") ;;
     *) own+=(--build-arg "RUNTIME=hifi-base:$runtime-$TAG" --build-arg "PARTS=hifi-base:parts-$TAG") ;;
     esac
-    case "$image" in lake | state) own+=(--build-arg "OWNED=/$image") ;; view) own+=(--build-arg OWNED=/views) ;; esac
+    case "$image" in collect | lake | state) own+=(--build-arg "OWNED=/$image") ;; view) own+=(--build-arg OWNED=/views) ;; esac
     [[ "$image" = kafka || "$image" = connect ]] || own+=(--build-arg "VERSION=$(about libs version)")
     own+=(--build-arg "COMMIT=$COMMIT")
     build "${own[@]}" -f "$file" -t "hifi-$image:$TAG" || return

@@ -12,7 +12,7 @@ from pydantic import Field
 from hifi.kafka.settings import ServiceSettings
 from hifi.runtime import log
 from hifi.runtime.backoff import backoff_s
-from hifi.runtime.errors import HifiError, Misconfigured, Retryable
+from hifi.runtime.errors import HifiError, Misconfigured, Retryable, Unprepared
 from hifi.runtime.settings import load
 
 logger = log.get(__name__)
@@ -30,7 +30,7 @@ SettingsT = TypeVar("SettingsT", bound=SetupCommandSettings)
 def run_setup(
     settings_type: type[SettingsT], set_up: Callable[[SettingsT], Coroutine[Any, Any, None]]
 ) -> None:
-    """Load the settings and set up; exits with 1 when Kafka does not answer, with 2 when a setting is wrong.
+    """Load the settings and set up; exits with the status of an error.
 
     Args:
         settings_type: of the command.
@@ -42,7 +42,12 @@ def run_setup(
         asyncio.run(repeated(lambda: set_up(settings), settings.wait_s))
     except HifiError as error:
         print(f"hifi-setup: {error}", file=sys.stderr)
-        sys.exit(2 if isinstance(error, Misconfigured) else 1)
+        sys.exit(exit_status(error))
+
+
+def exit_status(error: HifiError) -> int:
+    """Of the command: 2 if a pipe or a setting is wrong, so that trying again would not help, else 1. Pure."""
+    return 2 if isinstance(error, Misconfigured) and not isinstance(error, Unprepared) else 1
 
 
 async def repeated(set_up: Callable[[], Coroutine[Any, Any, None]], repeat_s: float) -> None:

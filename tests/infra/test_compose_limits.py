@@ -90,6 +90,24 @@ def test_the_credentials_of_kafka_connect_are_no_secret_that_a_pipe_may_name(com
 
 
 @pytest.mark.parametrize(
+    ("name", "variable"), [("collect", "HIFI_COLLECT_TEMP"), ("state", "HIFI_STATE_DATA"), ("view", None)]
+)
+def test_what_may_be_large_is_on_a_volume_that_the_service_may_write(
+    compose: Any, name: str, variable: str | None
+) -> None:
+    service = compose["services"][name]
+    folder = service["environment"][variable] if variable else "/views"  # of the image
+    assert folder in service["volumes"]
+    [line] = re.findall(r"case .*OWNED.*", (ROOT / "infra/docker/images.sh").read_text("utf-8"))
+    owned_folders = {
+        owned.replace("$image", image)
+        for images, owned in re.findall(r"(?:in|;;) ([\w |]+)\) .*?OWNED=([^\s\")]+)", line)
+        for image in images.split(" | ")
+    }
+    assert folder in owned_folders
+
+
+@pytest.mark.parametrize(
     ("kind", "host", "port", "allowed"),
     [
         (EgressKind.HTTP, "destination", 9100, True),

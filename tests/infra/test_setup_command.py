@@ -2,8 +2,8 @@
 
 import pytest
 
-from hifi.runtime.errors import Misconfigured, Retryable
-from hifi_infra.setup_command import repeated
+from hifi.runtime.errors import HifiError, MaskUnavailable, Misconfigured, Retryable, Unprepared
+from hifi_infra.setup_command import exit_status, repeated
 
 
 class Attempts:
@@ -37,3 +37,17 @@ async def test_it_ends_when_kafka_stays_slow() -> None:
     with pytest.raises(Retryable, match="Kafka does not answer"):
         await repeated(attempts, repeat_s=0)
     assert attempts.count == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (Misconfigured("a pipe is wrong"), 2),
+        (MaskUnavailable("the key of a mask cannot be read"), 2),
+        (Unprepared("the topics s.raw are missing"), 1),
+        (Retryable("Kafka does not answer"), 1),
+    ],
+)
+def test_only_what_a_new_attempt_cannot_mend_ends_the_job_for_good(error: HifiError, status: int) -> None:
+    """With status 2 Kubernetes starts no further pod of it: see `podFailurePolicy` of the chart."""
+    assert exit_status(error) == status

@@ -67,8 +67,8 @@ async def console(settings: Mapping[str, str], port: int = 0, url: str = "") -> 
     async def show_principal(_: Request, principal: Principal) -> Response:
         return JSONResponse(principal.json())
 
-    async def link(_: Request, principal: Principal) -> Response:
-        return link_response(gate, principal)
+    async def link(request: Request, principal: Principal) -> Response:
+        return link_response(gate, request, principal)
 
     async def problem(_: Request, error: Exception) -> Response:
         assert isinstance(error, Problem)

@@ -19,6 +19,7 @@ from hifi_cli.backup.state import (
     AUDIT,
     CONTROL,
     DECLARED,
+    DESTINATIONS,
     PIPES,
     RELEASES,
     SCHEMAS,
@@ -120,15 +121,24 @@ async def _write_stream(
 ) -> dict[str, int]:
     names, pipes = stream_topics(topics), list(_pipes(state, registry))
     positions = [_position(position) for position in state.of(SOURCE_POSITIONS)]
-    keys = state.of(WRITE_KEYS)
+    keys, parked_destinations = state.of(WRITE_KEYS), state.of(DESTINATIONS)
     async with _transaction(bootstrap, f"{topics.stream}.restore") as transaction:
+        for destination in parked_destinations:  # before an event can arrive for one
+            await transaction.add(names[DESTINATIONS], destination.record())
         for record in pipes:
             await transaction.add(names[PIPES], record)
         for position in positions:
             await transaction.add(names[SOURCE_POSITIONS], position.record(), position.partition)
         for key in keys:
             await transaction.add(names[WRITE_KEYS], key.record())
-    return _nonzero({PIPES: len(pipes), SOURCE_POSITIONS: len(positions), WRITE_KEYS: len(keys)})
+    return _nonzero(
+        {
+            PIPES: len(pipes),
+            SOURCE_POSITIONS: len(positions),
+            WRITE_KEYS: len(keys),
+            DESTINATIONS: len(parked_destinations),
+        }
+    )
 
 
 def _pipes(state: State, registry: RegistrySnapshot) -> list[Record]:

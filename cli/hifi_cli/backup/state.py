@@ -13,6 +13,7 @@ from hifi.control.declaration import Declarations
 from hifi.control.principals.audit import Audit
 from hifi.control.principals.principal import Principals
 from hifi.control.releases import deployment, desired_release
+from hifi.delivery.destination_state import EGEST, DestinationState, DestinationStates
 from hifi.kafka.topics import ControlTopics, PrincipalTopics, Topics
 from hifi.pipe.issued_key import IssuedKeys
 from hifi.pipe.model import Pipe
@@ -23,6 +24,7 @@ from hifi.runtime.errors import Misconfigured
 PIPES: Final = "pipes"
 SOURCE_POSITIONS: Final = "source-positions"
 WRITE_KEYS: Final = "write-keys"
+DESTINATIONS: Final = "destinations"
 DECLARED: Final = "declared"
 RELEASES: Final = "releases"
 REQUESTS: Final = "requests"
@@ -32,7 +34,7 @@ PRINCIPALS: Final = "principals"
 AUDIT: Final = "audit"
 SCHEMAS: Final = "schemas"
 NEWEST_BY_KEY: Final = frozenset(
-    {PIPES, SOURCE_POSITIONS, WRITE_KEYS, RELEASES, ROLLOUTS, DEPLOYMENTS, PRINCIPALS, SCHEMAS}
+    {PIPES, SOURCE_POSITIONS, WRITE_KEYS, DESTINATIONS, RELEASES, ROLLOUTS, DEPLOYMENTS, PRINCIPALS, SCHEMAS}
 )
 """Compacted topics, of which the newest record of each key counts."""
 _NEW_STREAM: Final = frozenset({PRINCIPALS, AUDIT, SOURCE_POSITIONS})
@@ -45,6 +47,7 @@ def stream_topics(topics: Topics) -> dict[str, str]:
         PIPES: topics.pipes,
         SOURCE_POSITIONS: topics.source_positions,
         WRITE_KEYS: topics.write_keys,
+        DESTINATIONS: topics.destinations,
     }
 
 
@@ -133,14 +136,31 @@ class State:
 
 
 def effective(topic: str, records: Iterable[StateRecord]) -> list[StateRecord]:
-    """The records that count, in their order: of a compacted topic the newest of each key that is not deleted."""
+    """The records that count, in their order: of a compacted topic the newest of each key that is not deleted.
+
+    Of `destinations` only those count with which people parked one: a new stream has parked nothing.
+    """
     if topic not in NEWEST_BY_KEY:
         return list(records)
     newest_records: dict[tuple[int, str], StateRecord] = {}
     for record in records:
         newest_records.pop((record.partition, record.key), None)
         newest_records[record.partition, record.key] = record
-    return [record for record in newest_records.values() if record.value is not None]
+    return [
+        record
+        for record in newest_records.values()
+        if record.value is not None and (topic != DESTINATIONS or _is_parked_by_people(record))
+    ]
+
+
+def _is_parked_by_people(record: StateRecord) -> bool:
+    """Whether a record of `destinations` says so; egest parks again by itself what does not answer."""
+    states = DestinationStates()
+    with contextlib.suppress(ValueError, KeyError, TypeError):  # services skip it, and raise an alarm
+        states.take(record.key.encode(), orjson.dumps(record.value), record.offset)
+    return any(
+        change.state is DestinationState.PARKED and change.by != EGEST for change in states.all().values()
+    )
 
 
 def declared_numbers(state: State) -> dict[str, int]:
@@ -232,6 +252,9 @@ _CHECKS: Final[Mapping[str, Callable[[StateRecord], object]]] = {
     ROLLOUTS: lambda record: rollout_status.decode(orjson.dumps(record.value)),
     DEPLOYMENTS: lambda record: deployment.decode(orjson.dumps(record.value)),
     PRINCIPALS: lambda record: Principals().take(
+        record.key.encode(), orjson.dumps(record.value), record.offset
+    ),
+    DESTINATIONS: lambda record: DestinationStates().take(
         record.key.encode(), orjson.dumps(record.value), record.offset
     ),
     WRITE_KEYS: lambda record: IssuedKeys().take(

@@ -18,6 +18,7 @@ from hifi.pipe.registry import STREAM_KEY
 from hifi.runtime.clock import now_us
 from hifi.runtime.errors import Misconfigured
 from hifi_cli.backup.state import (
+    DESTINATIONS,
     NEWEST_BY_KEY,
     SOURCE_POSITIONS,
     State,
@@ -141,13 +142,13 @@ async def _read_all(clusters: Sequence[_Cluster]) -> _ReadRecords:
 async def _end_offsets(
     clusters: Sequence[_Cluster], consumers: Sequence[AIOKafkaConsumer]
 ) -> list[Mapping[Any, int]]:
-    """The ends of all topics but `source-positions`: it is written as events pass, and its records stand alone."""
+    """The ends of all topics but those that are written as events pass, whose records stand alone."""
     return [
         await consumer.end_offsets(
             [
                 tp
                 for name, topic_partitions in cluster.partitions.items()
-                if name != SOURCE_POSITIONS
+                if name not in (SOURCE_POSITIONS, DESTINATIONS)
                 for tp in topic_partitions
             ]
         )

@@ -162,7 +162,7 @@ async def _declare(
         if name not in before or before[name] != pipe or name in undone_names
     }
     if changed_pipes:
-        await control.declare(changed_pipes, declared)
+        await control.declare(changed_pipes, registry.pipes, declared)
     return {name: _change(name, declared_now, before, undone_names) for name in sorted(declared_now)}
 
 

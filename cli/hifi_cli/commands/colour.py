@@ -240,6 +240,11 @@ async def wake(
     old_stream = await _audited(
         operations, f"wake {name}", lambda: operations.wake(_checked(name), reason, timeout_s, change)
     )
+    if (await operations.colours()).colours[name].awaits_keys:
+        _print(
+            f"{name} has not got the issued write keys of {other(name)} yet: it gets them once both run, and until "
+            "then only `hifi colour shift --recovery` or --force gives it requests"
+        )
     if old_stream is not None:
         _print(f"{name} has a new stream. The old one, with its dead letters and minutes, is in {old_stream}")
     _print(_DONE)

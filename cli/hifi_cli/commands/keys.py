@@ -8,7 +8,7 @@ import typer
 
 from hifi.kafka.last_uses import LastUses
 from hifi.kafka.visit import answering, read_topics, write_records
-from hifi.pipe.issued_key import IssuedKey, IssuedKeys, issued_key, new_key, rotated
+from hifi.pipe.issued_key import IssuedKey, IssuedKeys, issued_key, key_revocation, new_key, rotated
 from hifi.pipe.registry import read_registry
 from hifi.record.record import Record
 from hifi.runtime.clock import MICROSECONDS, now_us
@@ -38,6 +38,13 @@ class _State(NamedTuple):
 
     keys: IssuedKeys
     uses: LastUses
+
+
+class _Rotation(NamedTuple):
+    """The id of a key that another one replaces, and the state of each mesh in which it was read."""
+
+    key: str
+    states: list[_State]
 
 
 @app.command()
@@ -73,11 +80,8 @@ async def issue(
         author=author(),
         at_us=time_us,
     )
-    for target in targets:
-        before = (await _read(target)).keys.by_id.get(write_key.id)
-        if before is not None and before.pipe != pipe:
-            raise Misconfigured(f"the key in {key_file} is one of the pipe {before.pipe}; give each its own")
-    await _write("issue the write key", targets, {write_key.id: None}, [write_key], data, kafka, stream)
+    before = await _of_same_pipe(targets, write_key, key_file)
+    await _write("issue the write key", targets, {write_key.id: before}, [write_key], data, kafka, stream)
     _say(f"Issued {write_key.id} for {pipe}; the key is in {key_file}.")
 
 
@@ -99,7 +103,8 @@ async def rotate(
       hifi keys rotate 3f2a91c04be7 --overlap 2d --key-file shop-2.key
     """
     targets = _targets(data, kafka, stream)
-    before = await _of_id(targets, key)
+    rotation = _Rotation(key, [await _read(target) for target in targets])
+    before = _to_rotate(rotation)
     after, expiring_key = rotated(
         before,
         await asyncio.to_thread(_read_or_make, key_file),
@@ -110,11 +115,12 @@ async def rotate(
     await _write(
         "rotate the write key",
         targets,
-        {key: before.json(), after.id: None},
+        {key: before.json(), after.id: await _of_same_pipe(targets, after, key_file)},
         [after, expiring_key],
         data,
         kafka,
         stream,
+        rotation,
     )
     _say(f"Issued {after.id} for {after.pipe}; {key} expires in {overlap}; the new key is in {key_file}.")
 
@@ -184,12 +190,49 @@ async def _require_published(targets: list[Target], pipe: str) -> None:
             raise Misconfigured(f"no pipe {pipe} with a source of the kind `http` is published")
 
 
+def _to_rotate(rotation: _Rotation) -> IssuedKey:
+    """The key, also one that only one colour has, because the other did not answer when it was issued.
+
+    Raises:
+        Misconfigured: there is none, or one colour did not answer when it was revoked.
+    """
+    key, states = rotation
+    issued_keys = [state.keys.by_id[key] for state in states if key in state.keys.by_id]
+    if not issued_keys:
+        raise _unknown_key(key)
+    if any(key not in state.keys.by_id and state.keys.revoked_at(key) is not None for state in states):
+        raise Misconfigured(
+            f"{key} was revoked in one colour, and the other did not answer: run `hifi keys revoke {key}` again, and "
+            "issue a new key"
+        )
+    return issued_keys[0]
+
+
 async def _of_id(targets: list[Target], key: str) -> IssuedKey:
     """The key, also one that only one colour has, because the other did not answer when it was issued or revoked."""
     for target in targets:
         if (write_key := (await _read(target)).keys.by_id.get(key)) is not None:
             return write_key
-    raise Misconfigured(f"there is no issued key {key}; `hifi keys list` lists those that exist")
+    raise _unknown_key(key)
+
+
+def _unknown_key(key: str) -> Misconfigured:
+    return Misconfigured(f"there is no issued key {key}; `hifi keys list` lists those that exist")
+
+
+async def _of_same_pipe(targets: list[Target], write_key: IssuedKey, key_file: Path) -> object:
+    """The key that another one replaces, since both have the same text, for the audit; None: there is none.
+
+    Raises:
+        Misconfigured: it is one of another pipe, which would lose it.
+    """
+    before = None
+    for target in targets:
+        issued = (await _read(target)).keys.by_id.get(write_key.id)
+        if issued is not None and issued.pipe != write_key.pipe:
+            raise Misconfigured(f"the key in {key_file} is one of the pipe {issued.pipe}; give each its own")
+        before = issued or before
+    return before and before.json()
 
 
 async def _read(target: Target) -> _State:
@@ -209,20 +252,40 @@ async def _write(
     data: Path,
     kafka: str | None,
     stream: str | None,
+    rotation: _Rotation | None = None,
 ) -> None:
-    """Write keys to all targets, between the entries of the audit; an id of `before` that has no key is revoked."""
+    """Write keys to all targets, between the entries of the audit; an id of `before` that has no key is revoked.
+
+    Raises:
+        Misconfigured: somebody revoked the key of the rotation meanwhile, which is undone: whoever revokes wins.
+        Retryable: Kafka does not answer.
+    """
     keys_by_id = {issued.id: issued for issued in keys}
     records = [
-        keys_by_id[identity].record() if identity in keys_by_id else Record(identity.encode(), None, [])
+        keys_by_id[identity].record() if identity in keys_by_id else key_revocation(identity)
         for identity in before
     ]
     audit = audit_topics(data, kafka, stream)
     subjects = {f"write-key/{identity}": old_key for identity, old_key in before.items()}
     async with audit.audited(action, subjects) as after:
-        for target in targets:
-            async with answering(f"Kafka at {target.kafka} does not answer"):
-                await write_records(target.kafka, _CLIENT, (target.topics.write_keys, records))
+        await _append(targets, records)
+        if rotation is not None and await _is_revoked_since(rotation, targets):
+            await _append(targets, [key_revocation(identity) for identity in keys_by_id])
+            raise Misconfigured(f"somebody revoked {rotation.key} meanwhile: no key was issued")
         after |= {f"write-key/{identity}": issued.json() for identity, issued in keys_by_id.items()}
+
+
+async def _append(targets: list[Target], records: list[Record]) -> None:
+    for target in targets:
+        async with answering(f"Kafka at {target.kafka} does not answer"):
+            await write_records(target.kafka, _CLIENT, (target.topics.write_keys, records))
+
+
+async def _is_revoked_since(rotation: _Rotation, targets: list[Target]) -> bool:
+    """Whether somebody has revoked the key in any mesh since it was read."""
+    key, states = rotation
+    revoked_before = [state.keys.revoked_at(key) for state in states]
+    return [(await _read(target)).keys.revoked_at(key) for target in targets] != revoked_before
 
 
 def _read_or_make(file: Path) -> str:

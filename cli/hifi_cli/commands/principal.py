@@ -9,7 +9,7 @@ from hifi.control.principals import principal_store
 from hifi.control.principals.principal import Role, new_token
 from hifi.runtime.clock import MICROSECONDS, now_us
 from hifi.runtime.errors import Misconfigured
-from hifi_cli.display.console import console, print_json
+from hifi_cli.display.console import console, errors, print_json
 from hifi_cli.display.tables import print_table, table
 from hifi_cli.display.units import utc_time
 from hifi_cli.error_reporting import report_errors
@@ -77,8 +77,17 @@ async def create(
             expires_us=expires_us,
             token=token,
         )
-    except BaseException:
+    except Misconfigured:
         token_file.unlink(missing_ok=True)
+        raise
+    except BaseException:  # also Ctrl-C: the record may be written
+        errors.print(
+            f"The token in {token_file} may be in force instead of an earlier one of {name}: keep the file until "
+            "`hifi principal list` shows who created it last.",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )
         raise
     console.print(f"Created {name}; the token is in {token_file}.", highlight=False, soft_wrap=True)
 

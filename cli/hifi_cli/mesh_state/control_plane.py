@@ -41,12 +41,16 @@ class ControlPlane:
     topics: ControlTopics
 
     async def declare(
-        self, pipes: Mapping[str, Pipe | None], replaced_declarations: Mapping[str, Declaration] | None = None
+        self,
+        pipes: Mapping[str, Pipe | None],
+        in_force: Mapping[str, PipeRevision],
+        replaced_declarations: Mapping[str, Declaration] | None = None,
     ) -> None:
         """Declare pipes; None deletes one.
 
         Args:
             pipes: name to the pipe.
+            in_force: name to what is in force, for pipes without a declaration: one that is paused stays so.
             replaced_declarations: pipe to the one that this changes, as `declared` returned it; None: the newest ones.
 
         Raises:
@@ -65,7 +69,13 @@ class ControlPlane:
             if not changed_names:
                 declarations = [
                     Declaration(
-                        name, pipe, actor, time_us, declared.number(name), Origin.FILE, declared.paused(name)
+                        name,
+                        pipe,
+                        actor,
+                        time_us,
+                        declared.number(name),
+                        Origin.FILE,
+                        declared.paused(name, in_force.get(name)),
                     )
                     for name, pipe in pipes.items()
                 ]
@@ -100,7 +110,7 @@ class ControlPlane:
             log.declared.require_readable([name])
             before = log.declared.newest.get(name)
             if before is None and current is not None:
-                before = undeclared(current.pipe)
+                before = undeclared(current)
             if before is None or before.pipe is None:
                 raise Misconfigured(f"there is no pipe {name}; `hifi pipes` lists those that are in force")
             if before.paused == paused:

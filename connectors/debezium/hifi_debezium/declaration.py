@@ -7,10 +7,11 @@ from pydantic import AfterValidator, Field, StringConstraints, field_validator, 
 
 from hifi.pipe.endpoint_url import base_url
 from hifi.pipe.event_type import EventType
-from hifi.pipe.limits import pipe_limits
+from hifi.pipe.limits import is_of_connect, pipe_limits
 from hifi.pipe.sources.topic import TopicSource
 from hifi.pipe.strict_model import StrictModel
 from hifi.pipe.text_form import DatabaseName, HostName, refuse_remote_file
+from hifi.runtime.egress import host_in_one_spelling
 from hifi_debezium.connector_settings import refuse_setting
 
 TableName = Annotated[
@@ -75,7 +76,8 @@ class DebeziumSource(TopicSource):
     def written_topics(self) -> frozenset[tuple[str, str]]:
         """The topic of the changes, and that of the keys."""
         topics = (self.topic, self.keys_topic)
-        return frozenset((server, topic) for server in self.bootstrap.split(",") for topic in topics)
+        servers = [""] if is_of_connect(self.topic) else map(_in_one_spelling, self.bootstrap.split(","))
+        return frozenset((server, topic) for server in servers for topic in topics)
 
     @property
     def keys_topic(self) -> str:
@@ -89,3 +91,8 @@ class DebeziumSource(TopicSource):
             if reason := refuse_setting(name, value):
                 raise ValueError(reason)
         return settings
+
+
+def _in_one_spelling(server: str) -> str:
+    host, _, port = server.rpartition(":")
+    return f"{host_in_one_spelling(host)}:{int(port)}"

@@ -12,13 +12,16 @@ from hifi.runtime.errors import Retryable
 from hifi_objects.declaration import S3Settings
 
 if TYPE_CHECKING:
-    from obstore.store import S3Config
+    from obstore.store import S3Config, S3Credential
 
 
 def open_bucket(
     settings: S3Settings, timeout_s: float, pipe: str, *, retry_s: float | None = None
 ) -> S3Store:
     """A client; the first request connects.
+
+    obstore takes from variables `AWS_…` what it is not given. They are for others than the pipe, so it is given all
+    that tells a server a secret, or which server it is.
 
     Args:
         settings: of the bucket.
@@ -31,17 +34,24 @@ def open_bucket(
     """
     config: S3Config = {
         "region": settings.region,
+        "endpoint": settings.server,
+        "aws_endpoint_url_s3": settings.server,
+        "virtual_hosted_style_request": False,
+        "sse_customer_key_base64": "",
+    }
+    credential: S3Credential = {
         "access_key_id": settings.access_key.read(),
         "secret_access_key": settings.secret_key.read(),
+        "token": None,
+        "expires_at": None,
     }
-    if settings.endpoint is not None:
-        config["endpoint"] = settings.endpoint
     return S3Store(
         settings.bucket,
         prefix=settings.prefix,
         config=config,
+        credential_provider=lambda: credential,
         client_options={
-            "allow_http": (settings.endpoint or "").startswith("http://"),
+            "allow_http": settings.server.startswith("http://"),
             "proxy_url": proxy_url(EgressKind.S3, pipe),
             "timeout": timedelta(seconds=timeout_s),
         },

@@ -30,6 +30,11 @@ class S3Settings(StrictModel):
     access_key: Secret = Field(description="Access key ID.")
     secret_key: Secret = Field(description="Secret access key.")
 
+    @property
+    def server(self) -> str:
+        """URL of the server."""
+        return self.endpoint or f"https://s3.{self.region}.amazonaws.com"
+
 
 class ObjectsSource(CollectedSource):
     """Objects of a folder or bucket. Each row is an event."""

@@ -26,7 +26,7 @@ async def with_judged_addresses(options: Mapping[str, Any], pipe: str) -> dict[s
     egress_rules = egress(pipe)
     try:
         for index, host in enumerate(hosts):
-            port = ports[index] if len(ports) > 1 else ports[0]
+            port = (ports[index] if len(ports) > 1 else ports[0]) or _PORT
             name = names[index] if len(names) == len(hosts) else host
             if not host or host.startswith(("/", "@")):  # a socket of this machine
                 if reason := egress_rules.refusal(

@@ -91,8 +91,8 @@ class BurstSplitter:
             )
             return
         half_share = WHOLE_SHARE // 2
+        self._active = active_name  # a shift that raises may count all the same
         await self._operations.shift(dict.fromkeys(NAMES, half_share), reason, kind=ActionKind.SCALE_OUT)
-        self._active = active_name
 
     async def _measure(self) -> RateSample:
         now_s, count = self._clock(), await self._count()

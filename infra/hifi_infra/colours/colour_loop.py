@@ -79,6 +79,8 @@ class ColourLoop:
         """Colours that were asleep when they were last looked at."""
         self._stops: dict[str, asyncio.Task[None]] = {}
         """Colours that are being ended, which may take minutes."""
+        self._key_copies: dict[str, asyncio.Task[None]] = {}
+        """Colours that get the issued write keys of the other one."""
 
     @property
     def colours(self) -> Colours:
@@ -110,9 +112,10 @@ class ColourLoop:
                     except Exception:
                         logger.exception("colours-failed")
         finally:
-            for stop in self._stops.values():
-                stop.cancel()
-            await asyncio.gather(*self._stops.values(), return_exceptions=True)
+            tasks = [*self._stops.values(), *self._key_copies.values()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _catch_up(self) -> None:
         async with asyncio.timeout(10):
@@ -140,8 +143,27 @@ class ColourLoop:
                 await self._start_or_stop(name, is_running)
             except Exception as error:  # noqa: BLE001 - raised below
                 problems.append(error)
+        if all(is_running.values()):
+            self._begin_key_copies()
         if problems:
             raise problems[0]
+
+    def _begin_key_copies(self) -> None:
+        """Begin to give write keys to the colours that await them; a command that woke one may have been cut short."""
+        for name, colour in self.colours.colours.items():
+            copy = self._key_copies.get(name)
+            if colour.awaits_keys and (copy is None or copy.done()):
+                self._key_copies[name] = asyncio.create_task(self._copy_keys(name), name=f"write keys {name}")
+
+    async def _copy_keys(self, name: str) -> None:
+        operations = self._operations(self._actor)
+        try:
+            if await operations.copy_keys(name, if_awaited=True):
+                logger.info("write-keys-copied", colour=name)
+        except (HifiError, KafkaError, OSError, TimeoutError) as error:
+            logger.warning("write-keys-wait", colour=name, reason=str(error) or repr(error))
+        except Exception:
+            logger.exception("write-keys-failed", colour=name)
 
     async def _start_or_stop(self, name: str, is_running: dict[str, bool]) -> None:
         if not self._has_stopped(name):

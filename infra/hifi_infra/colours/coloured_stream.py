@@ -213,7 +213,7 @@ class ColouredStream:
         observe_token = plan.data / f"{plan.control.control}.observe.token"
         await create_first_principal(bootstrap, plan.control, plan.token)
         await create_first_principal(bootstrap, plan.control, observe_token, OBSERVE, Role.VIEWER)
-        self._log = ColourLog(bootstrap, plan.control.colours, CLIENT)
+        self._log = ColourLog(bootstrap, plan.control, CLIENT)
         await self._log.start()
         for name, address in addresses.items():
             self.meshes[name] = ColourMesh(
@@ -229,8 +229,12 @@ class ColouredStream:
                 },
                 plan.data / "logs" / f"{name}.log",
             )
-        await self._log.write(self._colours_at_start(addresses))
-        await self._log.catch_up()
+
+        async def at_start(before: Colours | None) -> Colours:
+            """The record of this start."""
+            return self._colours_at_start(before, addresses)
+
+        await self._log.write(at_start)
         self._write_state()
         loop = ColourLoop(self._log, self.meshes, self.fronts, self._operations, _BY)
         await loop.bring_about()
@@ -250,9 +254,8 @@ class ColouredStream:
             split_loop = splitter.follow(lambda: self.colours)
             self._loops.append(asyncio.create_task(split_loop, name="split bursts"))
 
-    def _colours_at_start(self, addresses: Mapping[str, ColourAddress]) -> Colours:
-        """The record of this start."""
-        assert self._log is not None
+    def _colours_at_start(self, before: Colours | None, addresses: Mapping[str, ColourAddress]) -> Colours:
+        """The record of this start, after the one before."""
         colours = {
             name: Colour(
                 0,
@@ -263,7 +266,7 @@ class ColouredStream:
             for name, address in addresses.items()
         }
         fronts = tuple(FrontAddress(front.url, front.stats) for front in self.fronts)
-        return colours_at_start(self._log.newest, colours, fronts, time.time_ns() // 1_000_000, _BY)
+        return colours_at_start(before, colours, fronts, time.time_ns() // 1_000_000, _BY)
 
     def _operations(self, actor: str) -> ColourOperations:
         topics = Topics(self.plan.stream, load(StreamSettings).tiers)
@@ -277,13 +280,18 @@ class ColouredStream:
         """Write the addresses of the colours' Kafka into the record where they have changed."""
         assert self._log is not None
         await self._log.catch_up()
-        colours = {
-            name: replace(colour, kafka=self.meshes[name].kafka or colour.kafka)
-            for name, colour in self.colours.colours.items()
-        }
-        if colours != self.colours.colours:
-            await self._log.write(replace(self.colours, colours=colours))
-            await self._log.catch_up()
+
+        async def with_kafka(before: Colours | None) -> Colours:
+            """A record with the addresses as they are now."""
+            assert before is not None
+            colours = {
+                name: replace(colour, kafka=self.meshes[name].kafka or colour.kafka)
+                for name, colour in before.colours.items()
+            }
+            return replace(before, colours=colours)
+
+        if await with_kafka(self.colours) != self.colours:
+            await self._log.write(with_kafka)
 
     def _write_state(self) -> None:
         pid = os.getpid()

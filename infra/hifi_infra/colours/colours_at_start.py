@@ -13,7 +13,7 @@ def colours_at_start(
     at_ms: int,
     actor: str,
 ) -> Colours:
-    """Shares, states and setups as before, else everything to the first colour; addresses as they are now.
+    """All as before but the addresses, which are as they are now; without a record the first colour gets everything.
 
     Args:
         before: the newest record; None: there is none.
@@ -28,12 +28,10 @@ def colours_at_start(
         if name in colours_before:
             colour_before = colours_before[name]
             colours_now[name] = replace(
-                colour,
-                share=colour_before.share,
-                state=colour_before.state,
-                setup=colour_before.setup,
+                colour_before,
+                ingest=colour.ingest,
+                observe=colour.observe,
                 kafka=colour.kafka or colour_before.kafka,
-                woken_ms=colour_before.woken_ms,
             )
         else:
             share = WHOLE_SHARE * (name == NAMES[0])

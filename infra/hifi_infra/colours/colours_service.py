@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from hifi.delivery.colours import Colour, FrontAddress
+from hifi.delivery.colours import Colour, Colours, FrontAddress
 from hifi.kafka.certificate_reports import report_to
 from hifi.kafka.settings import ServiceSettings
 from hifi.kafka.topics import ControlTopics
@@ -51,9 +51,7 @@ class ColoursService:
         self._settings = settings
         self._sock = sock
         self._runtime = ServedColours(f"http://127.0.0.1:{sock.getsockname()[1]}")
-        self.log = ColourLog(
-            settings.kafka, ControlTopics(f"{settings.stream}-control").colours, settings.instance
-        )
+        self.log = ColourLog(settings.kafka, ControlTopics(f"{settings.stream}-control"), settings.instance)
 
     def operations(self, actor: str) -> ColourOperations:
         """The operations of an actor of this name."""
@@ -79,11 +77,13 @@ class ColoursService:
             if not await self._service.unless_stopped(self.log.start()):
                 return
             addresses_of_fronts = tuple(FrontAddress(front.url, front.stats) for front in fronts)
-            now_ms = time.time_ns() // 1_000_000
-            await self.log.write(
-                colours_at_start(self.log.newest, addresses, addresses_of_fronts, now_ms, _BY)
-            )
-            await self.log.catch_up()
+
+            async def at_start(before: Colours | None) -> Colours:
+                """The record of this start."""
+                now_ms = time.time_ns() // 1_000_000
+                return colours_at_start(before, addresses, addresses_of_fronts, now_ms, _BY)
+
+            await self.log.write(at_start)
             self._service.health.unblock(_KAFKA)
             kafkas = {name: colour.kafka for name, colour in addresses.items()}
             await stack.enter_async_context(serve(colour_app(runners, kafkas, fronts), self._sock, drain_s=1))

@@ -7,7 +7,7 @@ from typing import Final
 
 from hifi.control.releases.desired_release import INSTALLED
 from hifi.delivery.colours import ColourSetup
-from hifi.runtime.errors import Misconfigured
+from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_infra.java.jars import kafka_versions
 from hifi_infra.mesh import running
 from hifi_infra.mesh.release import require_mesh_release
@@ -92,7 +92,7 @@ def read_settings(texts: Sequence[str]) -> dict[str, str]:
 def set_aside(folder: Path, partitions: int) -> Path | None:
     """Make room for a stream with another number of partitions, which needs topics of its own.
 
-    The mesh in the folder has ended. Its folder keeps everything under another name: dead letters, parked deliveries
+    The folder keeps everything under another name: dead letters, parked deliveries
     and minutes, which `hifi up --data` on it makes readable again.
 
     Args:
@@ -101,10 +101,18 @@ def set_aside(folder: Path, partitions: int) -> Path | None:
 
     Returns:
         The old stream's folder; None: the stream in the folder has this number of partitions, or there is none.
+
+    Raises:
+        Retryable: the mesh in the folder has not ended yet.
     """
     before = running.read(folder)
     if before is None or before.partitions in {0, partitions}:
         return None
+    if running.is_locked(folder):
+        raise Retryable(
+            f"the mesh of {folder.name} still ends, and a new stream needs its folder {folder}: wait until none of its "
+            "processes runs, and try again"
+        )
     name, number = f"{folder.name}-{before.partitions}-partitions", 1
     while (target := folder.with_name(name if number == 1 else f"{name}-{number}")).exists():
         number += 1

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from aiokafka import TopicPartition
 
 from hifi.control.action import STREAM, Action, ActionHistory, ActionKind
 from hifi.control.permission import Permission, permission
-from hifi.control.steps import StepRight
+from hifi.control.steps import StepRefused, StepRight
 from hifi.control.verdict import Condition, Verdicts
 from hifi.delivery.colours import NAMES, WHOLE_SHARE, Colours, ColourState, other
 from hifi.delivery.several_logs import require_fit_for_colours
@@ -24,6 +24,7 @@ from hifi.pipe.issued_key import IssuedKeys
 from hifi.pipe.reader import reader
 from hifi.pipe.registry import RegistrySnapshot, read_registry
 from hifi.pipe.sources.step import StepSource
+from hifi.record.record import Record
 from hifi.runtime.clock import MICROSECONDS, now_us
 from hifi.runtime.errors import HifiError, Misconfigured, Retryable
 from hifi_infra.colours.colour_log import ColourLog
@@ -78,8 +79,10 @@ class ColourOperations:
         Raises:
             Misconfigured: the control plane's Kafka does not answer.
         """
-        async with self._log() as log:
-            return _require(log.newest)
+        log = self._log()
+        async with self._answering():
+            await log.read_decided()
+        return _require(log.newest)
 
     async def account(self, name: str) -> ColourAccount:
         """The state of one colour.
@@ -117,7 +120,7 @@ class ColourOperations:
 
         Raises:
             StepRefused: a colour is not stable, a rollout runs, or another step does.
-            HifiError: a colour that gets requests is not ready, or Kafka does not answer.
+            HifiError: a colour that gets requests is not ready or awaits write keys, or Kafka does not answer.
         """
         text = ", ".join(f"{name} {share / 100:g} %" for name, share in shares.items())
         text += f"; {draining} drains" if draining else ""
@@ -134,6 +137,8 @@ class ColourOperations:
 
         def change(current: Colours) -> Colours:
             """The next record."""
+            if kind is not ActionKind.RECOVER and not self.forced:
+                _require_keys(current, shares)
             shifted = current.with_shares(shares, _now_ms(), self.by)
             if not draining:
                 return shifted
@@ -170,7 +175,7 @@ class ColourOperations:
         """
         await self.runtime.check_sleep(name)
         colours = await self.colours()
-        colours.with_state(name, ColourState.DRAINING, _now_ms(), self.by)  # refuses while it gets requests
+        colours.with_sleep(name, (), _now_ms(), self.by)  # refuses while it gets requests
         if colours.colours[name].state is ColourState.ASLEEP:
             return
         await self.drain(name, reason, within_s, tell)
@@ -217,16 +222,29 @@ class ColourOperations:
 
             def make_room() -> None:
                 """A stream keeps its number of partitions: another number needs a new one."""
-                if old_folder := self.runtime.make_room(name, setup):
+                try:
+                    old_folder = self.runtime.make_room(name, setup)
+                except OSError as error:
+                    raise Misconfigured(f"the old stream of {name} cannot be put aside: {error}") from error
+                if old_folder is not None:
                     old_streams.append(old_folder)
 
-            await self._step(
-                ActionKind.RECOVER,
-                f"{name} wakes with {setup.text() or 'what both were started with'}",
-                reason,
-                lambda current: current.with_setup(name, setup, _now_ms(), self.by),
-                make_room,
-            )
+            try:
+                await self._step(
+                    ActionKind.RECOVER,
+                    f"{name} wakes with {setup.text() or 'what both were started with'}",
+                    reason,
+                    lambda current: current.with_setup(name, setup, _now_ms(), self.by),
+                    make_room,
+                )
+            except HifiError as error:
+                if not old_streams:
+                    raise
+                raise Retryable(
+                    f"{error}; the old stream of {name} is in {old_streams[0]}: while {name} is asleep and its "
+                    f"folder is missing, repeat the command for a new stream, or rename that folder to {name} to keep "
+                    "the old one"
+                ) from error
         elif not colours.colours[name].share:
             await self._step(
                 ActionKind.RECOVER,
@@ -235,8 +253,41 @@ class ColourOperations:
                 lambda current: current.with_state(name, ColourState.IDLE, _now_ms(), self.by),
             )
         await wait_until_ready(self.runtime, name, within_s)
-        await self._copy_keys(name)
+        await self.copy_keys(name)
         return old_streams[0] if old_streams else None
+
+    async def copy_keys(self, name: str, *, if_awaited: bool = False) -> bool:
+        """Give a colour the issued write keys that the other one has, and note in the record that it has them.
+
+        They may have changed while it slept, and a new stream has none. Keys that were issued in it since stay.
+
+        Args:
+            name: of the colour.
+            if_awaited: whether nothing is done for a colour that has got them since it woke.
+
+        Returns:
+            Whether it has them. Else the Kafka of one of both does not run, or the other one awaits keys itself.
+
+        Raises:
+            HifiError: a Kafka does not answer.
+        """
+        source, target = await self.runtime.kafka(other(name)), await self.runtime.kafka(name)
+        if not source or not target:
+            return False
+        colours = (await self.colours()).colours
+        if colours[other(name)].awaits_keys:
+            return False
+        colour = colours[name]
+        if if_awaited and not colour.awaits_keys:
+            return True
+        kept_from_us = colour.woken_ms * 1000 if colour.awaits_keys else None
+        async with answering("the write keys of both colours cannot be compared"):
+            # Again until nothing differs: somebody may change them meanwhile.
+            while records := await self._key_changes(source, target, kept_from_us):
+                await write_records(target, ACTOR, (self.topics.write_keys, records))
+        if colour.awaits_keys and (await self.colours()).colours[name].awaits_keys:
+            await self._write(lambda current: current.with_keys(name, colour.woken_ms))
+        return True
 
     async def _step(
         self,
@@ -279,12 +330,14 @@ class ColourOperations:
             return Permission(granted=True)
 
         async def write(token: int) -> None:
-            """Write the next record; only one step at a time comes here."""
-            del token
-            async with self._log() as log:
-                changed_colours = change(_require(log.newest))
-                prepare()
-                await log.write(changed_colours)
+            """Write the next record, unless another actor has ended this step since it began."""
+
+            async def check() -> None:
+                await step_right.log.catch_up()
+                if all(running_step.token != token for running_step in step_right.log.history.running):
+                    raise StepRefused("another step was taken before this one had changed anything")
+
+            await self._write(change, check, prepare)
 
         step_right = StepRight(self.control_kafka, self._control.actions, self._control.actor, ACTOR)
         async with self._answering():
@@ -293,6 +346,27 @@ class ColourOperations:
             await step_right.take(action, allowed, write)
         finally:
             await step_right.stop()
+
+    async def _write(
+        self,
+        change: Callable[[Colours], Colours],
+        check: Callable[[], Awaitable[None]] | None = None,
+        prepare: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Write the next record of the colours: `check` may refuse it, and `prepare` is called just before."""
+
+        async def next_colours(newest: Colours | None) -> Colours:
+            if check is not None:
+                await check()
+            changed_colours = change(_require(newest))
+            prepare()
+            return changed_colours
+
+        log = self._log()
+        try:
+            await log.write(next_colours)
+        finally:
+            await log.stop()
 
     async def _running_kafka(self, name: str) -> str:
         kafka = await self.runtime.kafka(name)
@@ -340,20 +414,27 @@ class ColourOperations:
             if kafka := await self.runtime.kafka(name):
                 require_fit_for_colours(in_force(await read_registry(kafka, self.topics)))
 
-    async def _copy_keys(self, name: str) -> None:
-        """Give a colour the issued write keys that the other one has.
+    async def _key_changes(self, source: str, target: str, kept_from_us: int | None) -> list[Record]:
+        """The records that give the target the issued write keys of the source.
 
-        They may have changed while it slept, and a new stream has none.
+        Args:
+            source: bootstrap servers of a colour's Kafka.
+            target: of the other one's.
+            kept_from_us: keys of the target that were issued since then stay, microseconds since 1970 UTC; None: none.
         """
-        source, target = await self.runtime.kafka(other(name)), await self.runtime.kafka(name)
-        if not source or not target:
-            return
         topic, (keys, before) = self.topics.write_keys, (IssuedKeys(), IssuedKeys())
-        async with answering("the write keys of both colours cannot be compared"):
-            await read_topics(source, ACTOR, {topic: keys.take})
-            await read_topics(target, ACTOR, {topic: before.take})
-            if records := before.changes_to(keys):
-                await write_records(target, ACTOR, (topic, records))
+        await read_topics(source, ACTOR, {topic: keys.take})
+        await read_topics(target, ACTOR, {topic: before.take})
+        kept_keys = {
+            key.id.encode()
+            for key in before.by_id.values()
+            if kept_from_us is not None and key.at_us >= kept_from_us
+        }
+        return [
+            record
+            for record in before.changes_to(keys)
+            if record.value is not None or record.key not in kept_keys
+        ]
 
     async def _verdicts(self, name: str) -> Verdicts:
         verdicts = Verdicts()
@@ -362,15 +443,8 @@ class ColourOperations:
             await read_topics(self.control_kafka, ACTOR, {health: verdicts.take})
         return verdicts
 
-    @contextlib.asynccontextmanager
-    async def _log(self) -> AsyncIterator[ColourLog]:
-        log = ColourLog(self.control_kafka, self._control.colours, ACTOR)
-        try:
-            async with self._answering():
-                await log.start()
-            yield log
-        finally:
-            await log.stop()
+    def _log(self) -> ColourLog:
+        return ColourLog(self.control_kafka, self._control, ACTOR)
 
     def _answering(self) -> AbstractAsyncContextManager[None]:
         return answering(
@@ -413,6 +487,20 @@ def _remaining(backlog: ConsumerBacklog, ends: dict[TopicPartition, int]) -> dic
             len(range(offsets.start, ends.get(tp, offsets.stop))) for tp, offsets in ranges.items()
         )
     return {service: count for service, count in counts.items() if count}
+
+
+def _require_keys(colours: Colours, shares: Mapping[str, int]) -> None:
+    """Refuse to give more requests to a colour that would take its write keys from before its sleep.
+
+    Raises:
+        Retryable: it has not got those of the other one yet.
+    """
+    for name, share in shares.items():
+        if share > colours.colours[name].share and colours.colours[name].awaits_keys:
+            raise Retryable(
+                f"{name} has not got the issued write keys of {other(name)} yet, so it would refuse new ones and "
+                "accept revoked ones: it gets them within seconds once both run; or shift with --recovery"
+            )
 
 
 def _require(colours: Colours | None) -> Colours:

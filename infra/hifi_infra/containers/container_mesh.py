@@ -214,12 +214,24 @@ class ContainerMesh:
     async def _end(self, service_container: ServiceContainer) -> None:
         """Drain and remove a container."""
         container = self._docker.containers.container(service_container.id)
-        await container.stop(t=service_container.stop_s, timeout=service_container.stop_s + 30)
+        await self._stop(service_container)
         code = (await container.show())["State"]["ExitCode"]
         if service_container.running and code != _EXITED:
             reason = "it did not drain in time" if code == _KILLED else ""
             logger.error("drain-failed", instance=service_container.instance, exit_status=code, why=reason)
         await container.delete(force=True)
+
+    async def _start_again(self, service_container: ServiceContainer) -> None:
+        """Have a container run that was told to stop, or not yet: first what it drains has to end."""
+        container = self._docker.containers.container(service_container.id)
+        if service_container.running:
+            await self._stop(service_container)
+        await container.start()
+
+    async def _stop(self, service_container: ServiceContainer) -> None:
+        """Drain a container; returns once it has ended."""
+        container = self._docker.containers.container(service_container.id)
+        await container.stop(t=service_container.stop_s, timeout=service_container.stop_s + 30)
 
     async def _service(self, service: str) -> list[ServiceContainer]:
         """Containers of a service by number.
@@ -239,7 +251,8 @@ class ContainerMesh:
     async def _finish(self, containers: Sequence[ServiceContainer]) -> Sequence[ServiceContainer]:
         """Containers after every change was finished that an earlier executor left half done.
 
-        A replacement is dropped where the old container is still there.
+        A replacement is dropped where the old container is still there, which may have been told to stop
+        and is started again.
         """
         unfinished_containers = [
             container
@@ -248,7 +261,7 @@ class ContainerMesh:
         ]
         if not unfinished_containers:
             return containers
-        names = {container.name for container in containers}
+        by_name = {container.name: container for container in containers}
         for service_container in unfinished_containers:
             container, name = (
                 self._docker.containers.container(service_container.id),
@@ -256,7 +269,8 @@ class ContainerMesh:
             )
             if not service_container.is_next:
                 await container.start()
-            elif name in names:
+            elif name in by_name:
+                await self._start_again(by_name[name])
                 await container.delete(force=True)
             else:
                 await self._take_over(container, name)

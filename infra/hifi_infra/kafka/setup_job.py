@@ -6,6 +6,7 @@ everything is published, 1 when Kafka did not answer in time, 2 when a pipe or a
 
 import asyncio
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +17,7 @@ from hifi.control.principals.principal import Role
 from hifi.kafka.clients import started_admin
 from hifi.kafka.settings import ControlSettings
 from hifi.kafka.topics import ControlTopics, Topics
+from hifi.kafka.visit import answering
 from hifi.pipe import loader
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import read_registry
@@ -24,7 +26,7 @@ from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_infra.kafka.credentials import ClusterCredentials
 from hifi_infra.kafka.first_principal import ADMIN, create_with_token
 from hifi_infra.kafka.secured_stream import secure_stream, stream_users
-from hifi_infra.kafka.stream_setup import prepare, put_in_force
+from hifi_infra.kafka.stream_setup import prepare, put_in_force, read_declared_names, split_decided
 from hifi_infra.setup_command import SetupCommandSettings, run_setup
 
 RETRY_S: Final = 0.5
@@ -83,10 +85,8 @@ async def set_up(settings: SetupSettings) -> None:
         coloured=bool(settings.colour),
     )
     logger.info("stream-ready", stream=settings.stream, partitions=partitions)
-    if control is not None:
-        # What is published belongs to the control plane, which may have changed it.
-        published_pipes = (await read_registry(settings.kafka, topics)).pipes
-        pipes = [pipe for pipe in pipes if pipe.pipe not in published_pipes]
+    if control is not None and pipes:
+        pipes = await _undecided(settings, topics, control, pipes)
     if settings.control_token_file is not None and not settings.colour:
         kafka, token_file = settings.control_bootstrap, settings.control_token_file
         topics_of_principals, variable = settings.principal_topics, "HIFI_CONTROL_TOKEN_FILE"
@@ -107,6 +107,25 @@ def _pipes(folder: Path | None) -> list[Pipe]:
     if problems:
         raise Misconfigured("no pipe was published:\n" + "\n".join(f"  {problem}" for problem in problems))
     return [pipe_file.pipe for pipe_file in loaded_pipes]
+
+
+async def _undecided(
+    settings: SetupSettings, topics: Topics, control: ControlTopics, pipes: Sequence[Pipe]
+) -> list[Pipe]:
+    """The pipes that the control plane has not decided about; what was deleted there does not come back.
+
+    Raises:
+        Misconfigured: the registry cannot be read.
+        Retryable: the control plane's Kafka does not answer.
+    """
+    kafka = settings.control_bootstrap
+    async with answering(f"Kafka at {kafka} does not answer"):
+        declared_names = await read_declared_names(kafka, control)
+    registry = await read_registry(settings.kafka, topics)
+    undecided_pipes, left_names = split_decided(registry, declared_names, pipes)
+    if left_names:
+        logger.warning("pipes-left", pipes=left_names, detail="they are as the control plane has them")
+    return undecided_pipes
 
 
 async def _users(

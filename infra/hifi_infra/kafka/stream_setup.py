@@ -144,7 +144,15 @@ async def put_in_force(
 
 
 async def read_declared_names(bootstrap: str, control: ControlTopics) -> Collection[str]:
-    """Names of the pipes that were ever declared to a control plane, also those that are to be deleted."""
+    """Names of the pipes that were ever declared to a control plane, also those that are to be deleted.
+
+    A colour's topics of the control plane may be missing, since another job makes them: nothing was declared then.
+
+    Raises:
+        aiokafka.errors.KafkaError: Kafka refused.
+    """
+    if not await partition_counts(bootstrap, [control.declared]):
+        return ()
     declarations = Declarations()
     await read_topics(bootstrap, "hifi-setup", {control.declared: declarations.take})
     return declarations.newest.keys() | declarations.unreadable.keys()
@@ -155,12 +163,14 @@ def split_decided(
 ) -> tuple[list[Pipe], list[str]]:
     """The pipes that a control plane has not decided about, and the names of the others that are not in force as given.
 
+    A pipe that is held, since a later release wrote it, is among the others.
+
     Args:
         registry: of the stream.
         declared_names: of pipes that were declared.
         pipes: of a folder.
     """
-    decided_names = registry.pipes.keys() | set(declared_names)
+    decided_names = registry.pipes.keys() | registry.held.keys() | set(declared_names)
     undecided_pipes = [pipe for pipe in pipes if pipe.pipe not in decided_names]
     decided_pipes = [completed(pipe) for pipe in pipes if pipe.pipe in decided_names]
     changes = compare(registry, decided_pipes, delete_missing=False)

@@ -10,7 +10,7 @@ from hifi.control.releases.desired_release import INSTALLED
 from hifi.kafka.security import KafkaSecurity
 from hifi.kafka.security.access import user
 from hifi.runtime import log
-from hifi.runtime.errors import Misconfigured, Retryable
+from hifi.runtime.errors import HifiError, Misconfigured, Retryable
 from hifi_infra.kafka.credentials import ClusterCredentials
 from hifi_infra.kafka.group_members import remove_group_members
 from hifi_infra.mesh import running
@@ -128,7 +128,7 @@ class Fleet:
         require_release(release, service)
         instances = self.instances[service]
         old_instance = next((instance for instance in instances if instance.spec.number == number), None)
-        if old_instance is not None and old_instance.spec.release == release:
+        if old_instance is not None and old_instance.supervised and old_instance.spec.release == release:
             return
         if old_instance is None:
             await self._add(service, number, release)
@@ -212,7 +212,12 @@ class Fleet:
             release = self.releases.get(service, INSTALLED)
         instance = self._instance(InstanceSpec(service, number, free_port(but=used_ports), release))
         self.instances[service].append(instance)
-        await instance.start()
+        try:
+            await instance.start()
+        except (HifiError, OSError):
+            await instance.kill()
+            self.instances[service].remove(instance)
+            raise
 
     def _executed(self, instance: Instance) -> ExecutedInstance:
         spec = instance.spec

@@ -68,6 +68,11 @@ class Instance:
         return self.process.running and self.readiness.ready
 
     @property
+    def supervised(self) -> bool:
+        """Whether it was started, so that it is started again whenever it ends."""
+        return self._supervision is not None
+
+    @property
     def log(self) -> Path:
         """The file with its output."""
         return self.process.log

@@ -12,6 +12,8 @@ from fastavro.types import Schema
 
 PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
+_SHOWN: Final = 80
+"""Most characters of a name in a message."""
 _MAX_DEPTH: Final = 64
 """fastavro reads schemas and values recursively, without a limit of its own."""
 _MOST_FREE: Final = 100
@@ -20,6 +22,10 @@ _MOST_FREE: Final = 100
 
 class InvalidSchema(ValueError):
     """The text is not an Avro schema that can be used; the message says why."""
+
+
+class DuplicateField(InvalidSchema):
+    """A record of the schema has a field twice, of which a reader would keep one value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +165,7 @@ class _Walk:
             if named_type["type"] not in {"record", "error"}:
                 return self.min_size(named_type, enclosing)
             _check_name(name)
-            for field in named_type["fields"]:
-                _check_name(field["name"])
+            _check_fields(name, named_type["fields"])
             self._sizes[name] = max(
                 (self.min_size(field["type"], (*enclosing, name)) for field in named_type["fields"]),
                 default=0,
@@ -227,6 +232,16 @@ def _min_size_of_named(node: Mapping[str, Any]) -> int:
     if not isinstance(node["size"], int) or node["size"] < 0:
         raise InvalidSchema(f"the size of {node['name']} is not a number of bytes")
     return int(node["size"] > 0)
+
+
+def _check_fields(record: str, fields: Sequence[Any]) -> None:
+    names = set[str]()
+    for field in fields:
+        _check_name(field["name"])
+        if field["name"] in names:
+            column = f"the column {field['name'][:_SHOWN]!r} of {record[:_SHOWN]}"
+            raise DuplicateField(f"the schema names {column} twice")
+        names.add(field["name"])
 
 
 def _check_name(name: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import orjson
 
 from hifi.pipe.model import Pipe
-from hifi.pipe.revision import is_pipe_name
+from hifi.pipe.revision import PipeRevision, is_pipe_name
 from hifi.record.record import Record
 from hifi.record.typed_body import RecordBodyReader
 from hifi.runtime.errors import Misconfigured
@@ -111,9 +111,9 @@ def declared_body(pipe: Pipe) -> dict[str, Any]:
     return pipe.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
-def undeclared(pipe: Pipe) -> Declaration:
+def undeclared(revision: PipeRevision) -> Declaration:
     """A pipe that is in force without a declaration, as the one that a first declaration changes."""
-    return Declaration(pipe.pipe, pipe, "", 0, origin=Origin.API)
+    return Declaration(revision.pipe.pipe, revision.pipe, "", 0, origin=Origin.API, paused=revision.paused)
 
 
 class Declarations:
@@ -181,9 +181,16 @@ class Declarations:
         """The number that the next declaration of a pipe replaces; `NONE`: the pipe has no declaration."""
         return self._numbers.get(name, NONE)
 
-    def paused(self, name: str) -> bool:
-        """Whether a pipe is declared to take no new events; a changed pipe stays paused."""
+    def paused(self, name: str, current: PipeRevision | None) -> bool:
+        """Whether a pipe shall take no new events; a changed pipe stays paused.
+
+        Args:
+            name: of the pipe.
+            current: what is in force, for a pipe without a declaration; None: nothing.
+        """
         declaration = self.newest.get(name)
+        if declaration is None and current is not None:
+            declaration = undeclared(current)
         return declaration is not None and declaration.state is DeclaredState.PAUSED
 
     def versions(self, name: str) -> Sequence[Declaration]:

@@ -72,6 +72,7 @@ class Colour:
         woken_ms: when it was woken last, milliseconds since 1970 UTC; 0: never, or by a release before.
         left_open: while it sleeps, the watermarks that its observe stated last (as `GET /api/v1/watermarks` has them)
             where deliveries are parked.
+        awaits_keys: whether it woke, and has not got the issued write keys of the other colour since.
     """
 
     share: int
@@ -82,6 +83,7 @@ class Colour:
     setup: ColourSetup = field(default_factory=ColourSetup)
     woken_ms: int = 0
     left_open: tuple[Mapping[str, Any], ...] = ()
+    awaits_keys: bool = False
 
     def in_state(self, state: ColourState, at_ms: int) -> "Colour":
         """This colour in another state, as decided at a time, milliseconds since 1970 UTC."""
@@ -91,6 +93,7 @@ class Colour:
             state=state,
             woken_ms=at_ms if is_waking else self.woken_ms,
             left_open=self.left_open if state is ColourState.ASLEEP else (),
+            awaits_keys=self.awaits_keys or is_waking,
         )
 
 
@@ -158,8 +161,13 @@ class Colours:
         """These colours with one that falls asleep, and the watermarks that hold the time of both while it sleeps.
 
         Raises:
-            Misconfigured: the colour gets requests.
+            Misconfigured: the colour gets requests, or the other one has not got its issued write keys yet.
         """
+        if self.colours[other(name)].awaits_keys:
+            raise Misconfigured(
+                f"{other(name)} has not got the issued write keys of {name} yet: it gets them once both run; try again "
+                f"then, and see what both wait for with `hifi colour wake {other(name)}`"
+            )
         asleep = self.with_state(name, ColourState.ASLEEP, at_ms, author)
         sleeping_colour = replace(asleep.colours[name], left_open=tuple(left_open))
         return replace(asleep, colours={**asleep.colours, name: sleeping_colour})
@@ -178,6 +186,18 @@ class Colours:
             )
         woken_colour = replace(colour.in_state(ColourState.IDLE, at_ms), setup=setup)
         return replace(self, colours={**self.colours, name: woken_colour}, at_ms=at_ms, by=author)
+
+    def with_keys(self, name: str, woken_ms: int) -> "Colours":
+        """These colours with one that has got the issued write keys of the other one; nobody decided anything.
+
+        Args:
+            name: of the colour.
+            woken_ms: when it was woken before it got them: one that was woken again since still awaits keys.
+        """
+        colour = self.colours[name]
+        if colour.woken_ms != woken_ms:
+            return self
+        return replace(self, colours={**self.colours, name: replace(colour, awaits_keys=False)})
 
     @property
     def shares(self) -> dict[str, int]:
@@ -205,6 +225,7 @@ class Colours:
                 "setup": asdict(colour.setup) | {"settings": dict(colour.setup.settings)},
                 "woken": colour.woken_ms,
                 "left_open": list(colour.left_open),
+                "awaits_keys": colour.awaits_keys,
             }
             for name, colour in self.colours.items()
         }
@@ -232,6 +253,7 @@ def decode(value: bytes | None) -> Colours:
                 _SETUP.of_json(asdict(ColourSetup(**colour_json["setup"]))),
                 int(colour_json.get("woken", 0)),
                 tuple(map(dict, colour_json.get("left_open", ()))),
+                bool(colour_json.get("awaits_keys", False)),
             )
             for name, colour_json in body["colours"].items()
         }

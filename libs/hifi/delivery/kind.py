@@ -7,7 +7,7 @@ writes batches of events, and says by the error that it raises why a batch could
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import orjson
 
@@ -15,6 +15,8 @@ from hifi.pipe.model import ConnectorDestination, Pipe
 from hifi.pipe.strict_model import StrictModel
 from hifi.runtime.errors import Rejected
 
+CONTENT_TYPE_ATTRIBUTE: Final = "datacontenttype"
+"""CloudEvents attribute that is the content type of a message, and no `ce_…` header of it."""
 SettingsT = TypeVar("SettingsT", bound=StrictModel)
 
 
@@ -24,7 +26,8 @@ class OutboundEvent(NamedTuple):
     Attributes:
         data: after the destination's transform.
         content_type: media type of the data.
-        attributes: CloudEvents attributes by name, such as `id`, `source`, `type` and `time`.
+        attributes: CloudEvents attributes by name, such as `id`, `source`, `type` and `time`, without
+            `datacontenttype`.
         key: event key. All events of a key have the same partition.
         log: identity of the stream's log, 32 hex digits. Each colour of a stream has one of its own, and so has a
             stream that is made anew, grown or restored.
@@ -45,6 +48,10 @@ class OutboundEvent(NamedTuple):
     offset: int
     accepted_us: int
     retried: bool = False
+
+    def attribute(self, name: str) -> str | None:
+        """An attribute, `datacontenttype` included; None: the event does not have it."""
+        return self.content_type if name == CONTENT_TYPE_ATTRIBUTE else self.attributes.get(name)
 
     def json(self) -> Any:
         """The data, decoded.

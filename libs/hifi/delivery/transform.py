@@ -37,7 +37,13 @@ class _TooLarge(Exception):
 
 
 class _ExactFunctions(jmespath.functions.Functions):
-    """JMESPath's functions, where those from and to text keep the digits of numbers."""
+    """JMESPath's functions, where those from and to text keep the digits of numbers, and no truth value is a number."""
+
+    @jmespath.functions.signature({"types": ["array", "string"]}, {"types": []})
+    def _func_contains(self, subject: list[Any] | str, search: Any) -> bool:
+        if isinstance(subject, str):
+            return search in subject
+        return any(exact_json.is_same(element, search) for element in subject)
 
     @jmespath.functions.signature({"types": ["string"]}, {"types": ["array-string"]})
     def _func_join(self, separator: str, texts: list[str]) -> str:
@@ -61,6 +67,7 @@ class _ExactFunctions(jmespath.functions.Functions):
 
 
 _FUNCTIONS: Final = _ExactFunctions()
+_EQUALITY: Final = frozenset({"eq", "ne"})
 _OPTIONS: Final = jmespath.Options(custom_functions=_FUNCTIONS)
 
 
@@ -101,6 +108,8 @@ class _BoundedInterpreter(jmespath.visitor.TreeInterpreter):
     def visit_comparator(self, node: Any, value: Any) -> Any:
         """Compare two values, which may be the same object many times."""
         operands = [self._readable(self.visit(child, value)) for child in node["children"]]
+        if node["value"] in _EQUALITY:
+            return exact_json.is_same(*operands) is (node["value"] == "eq")
         return super().visit_comparator(_with_values(node, operands), value)
 
     def _readable(self, value: Any) -> Any:

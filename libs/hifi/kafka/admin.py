@@ -12,7 +12,7 @@ from aiokafka.errors import KafkaError, TopicAuthorizationFailedError, for_code
 
 from hifi.kafka.clients import admin_client, connect
 from hifi.kafka.topics import DeclaredTopics, Topics
-from hifi.runtime.errors import Misconfigured, Retryable
+from hifi.runtime.errors import Retryable, Unprepared
 
 _ALREADY_EXISTS = 36
 _MOST_REPLICAS = 3
@@ -46,7 +46,7 @@ async def create_topics(
         The names of the topics that were created now.
 
     Raises:
-        Misconfigured: a topic exists with another partition count, cleanup policy or timestamp type or a smaller record
+        Unprepared: a topic exists with another partition count, cleanup policy or timestamp type or a smaller record
             limit, or Kafka refuses one; or one is missing and must not be created.
         Retryable: Kafka did not answer in time.
     """
@@ -214,7 +214,7 @@ async def _create(
             if isinstance(topics, Topics)
             else "`hifi topics show` prints, with --control NAME for a control plane, or --colours for two colours"
         )
-        raise Misconfigured(
+        raise Unprepared(
             f"the topics {', '.join(topic.name for topic in missing)} are missing and HIFI_CREATE_TOPICS is false: "
             f"create them as {printed}"
         )
@@ -233,7 +233,7 @@ async def _create(
         )
         for name, code, *messages in answer.topic_errors:
             if code not in (0, _ALREADY_EXISTS):
-                raise Misconfigured(
+                raise Unprepared(
                     f"Kafka refuses the topic {name}: {for_code(code).__name__} {messages[0] if messages else ''}"
                 )
     names = [topic.name for topic in topics.all()]
@@ -248,27 +248,27 @@ async def _check_existing(
     """Refuse topics that do not fit the stream.
 
     Raises:
-        Misconfigured: another partition count, cleanup policy or timestamp type, or a record limit below the largest
+        Unprepared: another partition count, cleanup policy or timestamp type, or a record limit below the largest
             event.
     """
     declared = {topic.name: topic for topic in topics.all()}
     for name, count in existing.items():
         required = declared[name].partitions or partitions
         if count != required:
-            raise Misconfigured(
+            raise Unprepared(
                 f"the topic {name} has {count} partitions and {topics.prefix} needs {required}; "
                 "the count is fixed when a stream is created: start a new stream (HIFI_STREAM) or use the old count"
             )
     for name, actual in (await _settings(admin, list(existing))).items():
         configs = declared[name].configs()
         if int(actual[_RECORD_LIMIT]) < int(configs[_RECORD_LIMIT]):
-            raise Misconfigured(
+            raise Unprepared(
                 f"the topic {name} allows records of {actual[_RECORD_LIMIT]} bytes and an event may have "
                 f"{configs[_RECORD_LIMIT]}: {_remedy(name, _RECORD_LIMIT, configs[_RECORD_LIMIT])}"
             )
         for key in _FIXED:
             if actual[key] != configs[key]:
-                raise Misconfigured(
+                raise Unprepared(
                     f"the topic {name} has {key}={actual[key]} and needs {configs[key]}: "
                     f"{_remedy(name, key, configs[key])}"
                 )

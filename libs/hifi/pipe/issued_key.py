@@ -92,13 +92,18 @@ class IssuedKeys:
     def __init__(self) -> None:
         self._by_id: dict[str, IssuedKey] = {}
         self._by_hash: dict[str, IssuedKey] = {}
+        self._revoked_at: dict[str, int] = {}
 
     @property
     def by_id(self) -> Mapping[str, IssuedKey]:
         """Id to key, also of expired ones."""
         return self._by_id
 
-    def take(self, key: bytes | None, value: bytes | None, _: int) -> None:
+    def revoked_at(self, identity: str) -> int | None:
+        """Offset of the newest record that revoked a key; None: none is read. The key may be issued again since."""
+        return self._revoked_at.get(identity)
+
+    def take(self, key: bytes | None, value: bytes | None, offset: int) -> None:
         """Take in a record. One that cannot be read revokes the key of its id.
 
         Raises:
@@ -109,6 +114,7 @@ class IssuedKeys:
         if replaced_key is not None:
             self._by_hash.pop(replaced_key.sha256, None)
         if value is None:
+            self._revoked_at[identity] = offset
             return
         write_key = _RECORD.of_value(value)
         if write_key.id != identity or write_key.id != key_id(write_key.sha256):
@@ -131,14 +137,17 @@ class IssuedKeys:
     def changes_to(self, target: "IssuedKeys") -> list[Record]:
         """The records that make these keys those of another stream."""
         changed_records = [key.record() for key in target.by_id.values() if self._by_id.get(key.id) != key]
-        revocations = [
-            Record(identity.encode(), None, []) for identity in self._by_id if identity not in target.by_id
-        ]
+        revocations = [key_revocation(identity) for identity in self._by_id if identity not in target.by_id]
         return changed_records + revocations
 
     def allows_origin(self, origin: str, now_us: int) -> bool:
         """Whether a page of an origin may send with any key."""
         return any(origin in key.origins and key.valid(now_us) for key in self._by_id.values())
+
+
+def key_revocation(identity: str) -> Record:
+    """The record that revokes the key of an id."""
+    return Record(identity.encode(), None, [])
 
 
 def new_key() -> str:

@@ -47,7 +47,9 @@ def source_refusals(
     """As `refusals`, of the source of a pipe."""
     yield from _refused_hosts(pipe, source_endpoints(source))
     yield from _refused_secrets(pipe, source, ("source",), limits)
-    if isinstance(source, TopicSource) and (reason := limits.refuse_topic(source.topic)):
+    if isinstance(source, TopicSource) and (
+        reason := limits.refuse_topic(source.topic, has_connector=bool(source.written_topics))
+    ):
         yield ("source", "topic"), reason
 
 

@@ -13,8 +13,10 @@ from typing import Annotated, Final
 from pydantic import BeforeValidator, Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from hifi.kafka.security.access import CONNECT_STORES, connect_group
 from hifi.kafka.security.settings import PREFIX as KAFKA_PREFIX
 from hifi.kafka.security.settings import KafkaSecurity
+from hifi.kafka.topics import Topics
 from hifi.runtime.settings import load
 
 PREFIX: Final = "HIFI_PIPES_"
@@ -24,6 +26,10 @@ VAULT: Final = "vault:"
 """Before a path in Vault that is granted."""
 _EVERYTHING: Final = "*"
 """A grant of every variable and file."""
+_CONTROLS: Final = ("HIFI_CONTROL", "HIFI_COLOURS")
+"""Variables with the name of a control plane."""
+_CONTROL_SUFFIXES: Final = ("control", "blue", "green")
+"""Of a stream's name, those of its control planes: the usual one, and one of each colour."""
 
 
 def _split(text: str | Iterable[str]) -> tuple[str, ...]:
@@ -251,14 +257,30 @@ class PipeLimits(BaseSettings):
             if file is not None and (reason := self.refuse_certificates(file)):
                 raise ValueError(reason)
 
-    def refuse_topic(self, topic: str) -> str | None:
-        """Why a pipe may not read or write this Kafka topic, on any cluster; None: it may."""
-        stream = os.environ.get("HIFI_STREAM") or "hifi"
-        control = os.environ.get("HIFI_CONTROL") or f"{stream}-control"
-        own_stream = next((name for name in (stream, control) if topic.startswith(f"{name}.")), None)
-        if own_stream is None:
+    def refuse_topic(self, topic: str, *, has_connector: bool = False) -> str | None:
+        """Why a pipe may not read or write this Kafka topic, on any cluster; None: it may.
+
+        Args:
+            topic: name.
+            has_connector: whether it is read from a source for which Kafka Connect writes it.
+        """
+        stream = _stream()
+        controls = [f"{stream}-{suffix}" for suffix in _CONTROL_SUFFIXES]
+        named_controls = [name for variable in _CONTROLS if (name := os.environ.get(variable))]
+        own_names = (stream, *controls, *named_controls)
+        if own_name := next((name for name in own_names if topic.startswith(f"{name}.")), None):
+            return f"the topic {topic} is hifi's own, as all that begin with {own_name}.: name another topic"
+        if not is_of_connect(topic):
             return None
-        return f"the topic {topic} is hifi's own, as all that begin with {own_stream}.: name another topic"
+        group = _connect_group()
+        if topic in [f"{group}.{store}" for store in CONNECT_STORES]:
+            return f"the topic {topic} is that of Kafka Connect itself: name another topic"
+        if has_connector:
+            return None
+        return (
+            f"the topic {topic} is for what Kafka Connect writes, as all that begin with {group}., and only the pipe "
+            "with its connector may read it: name another topic"
+        )
 
     def refuse_lookup(self, file: Path) -> str | None:
         """Why a pipe may not name this file as a lookup; None: it may."""
@@ -305,9 +327,22 @@ def pipe_limits() -> PipeLimits:
     return load(PipeLimits)
 
 
+def is_of_connect(topic: str) -> bool:
+    """Whether a topic is one of those that Kafka Connect beside the stream writes, all of which are on one cluster."""
+    return topic.startswith(f"{_connect_group()}.")
+
+
 def resolved_path(path: str | Path) -> Path:
     """The absolute path, symbolic links and `..` resolved as far as they can be; a loop of links is left as it is."""
     return Path(os.path.realpath(path))
+
+
+def _stream() -> str:
+    return os.environ.get("HIFI_STREAM") or "hifi"
+
+
+def _connect_group() -> str:
+    return connect_group(Topics(_stream()))
 
 
 def _variable_part(pipe: str) -> str:

@@ -4,6 +4,8 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,14 +13,18 @@ import jsonschema_rs
 import orjson
 from pydantic import BaseModel, ValidationError
 from ruamel.yaml import YAML
+from ruamel.yaml.comments import TaggedScalar
+from ruamel.yaml.constructor import RoundTripConstructor
 from ruamel.yaml.error import MarkedYAMLError
+from ruamel.yaml.nodes import ScalarNode
 from ruamel.yaml.reader import ReaderError
+from ruamel.yaml.scalarbool import ScalarBoolean
 
 from hifi.pipe.limits import resolved_path
 from hifi.pipe.model import MapRule, Pipe
 from hifi.pipe.named_secrets import secrets
 from hifi.pipe.normalize.schema_cost import SchemaCost
-from hifi.pipe.normalize.time_parsing import time_reader
+from hifi.pipe.normalize.time_parsing import ignored_part, time_reader
 from hifi.pipe.shared_keys import KeyOwners, shared_with
 from hifi.pipe.sources.written_topics import topic_refusal
 from hifi.pipe.strict_model import validation_problems
@@ -28,8 +34,29 @@ from hifi.runtime.errors import Misconfigured
 _MOST_VALUES: Final = 1_000_000
 """Keys and values of a file."""
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_SHOWN: Final = 80
+"""Most characters of a key in a message."""
 _SMALLEST, _LARGEST = -(2**63), 2**64 - 1
 """Whole numbers that orjson writes."""
+
+
+class _RoundedNumber(float):
+    """A number with digits that a double does not have."""
+
+
+class _ExactConstructor(RoundTripConstructor):
+    """Constructor of YAML values that tells numbers which lost digits."""
+
+    def construct_yaml_float(self, node: ScalarNode) -> float:
+        number: float = super().construct_yaml_float(node)
+        try:
+            is_exact = not math.isfinite(number) or Decimal(node.value) == Decimal(repr(float(number)))
+        except InvalidOperation:  # such as 1:30.5, which YAML 1.1 takes for a number
+            return number
+        return number if is_exact else _RoundedNumber(number)
+
+
+_ExactConstructor.add_constructor("tag:yaml.org,2002:float", _ExactConstructor.construct_yaml_float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,17 +218,35 @@ def _refused_values(node: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tu
     """Path and reason of each key and value that the records of declared pipes cannot hold."""
     if isinstance(node, dict):
         for key, value in node.items():
+            if not isinstance(key, str | TaggedScalar) and (
+                isinstance(key, bool) or not isinstance(key, int)
+            ):
+                yield path, f"the key {str(key)[:_SHOWN]} is no text: write it in quotes"
             yield from _refused_values(str(key), path)
             yield from _refused_values(value, (*path, str(key)))
     elif isinstance(node, list):
         for index, value in enumerate(node):
             yield from _refused_values(value, (*path, index))
-    elif isinstance(node, float) and not math.isfinite(node):
-        yield path, f"{float(node)} is not allowed; write a finite number"
+    elif message := _refused_scalar(node):
+        yield path, message
+
+
+def _refused_scalar(node: Any) -> str:
+    """Why no record can hold a value as it is written; empty: one can."""
+    message = ""
+    if isinstance(node, float) and not math.isfinite(node):
+        message = f"{float(node)} is not allowed; write a finite number"
+    elif isinstance(node, _RoundedNumber):
+        message = f"a double has fewer digits and would be {float(node)}: write the number as text, in quotes"
     elif isinstance(node, int) and not _SMALLEST <= node <= _LARGEST:
-        yield path, f"write a whole number from {_SMALLEST} to {_LARGEST}"
+        message = f"write a whole number from {_SMALLEST} to {_LARGEST}"
     elif isinstance(node, str) and _SURROGATE.search(node):
-        yield path, "a text has a surrogate, such as \\ud83d; write the character itself"
+        message = "a text has a surrogate, such as \\ud83d; write the character itself"
+    elif isinstance(node, datetime):
+        message = "a time without quotes would be written in another form: write it in quotes"
+    elif not (node is None or isinstance(node, int | float | str | date | TaggedScalar)):
+        message = f"JSON has no value of the type {type(node).__name__}: write text, in quotes"
+    return message
 
 
 def _read_tree(file: Path, problems: list[PipeProblem]) -> Any:
@@ -212,7 +257,9 @@ def _read_tree(file: Path, problems: list[PipeProblem]) -> Any:
         problems.append(PipeProblem(file, 1, "", f"cannot be read: {error}"))
         return None
     try:
-        tree = YAML(typ="rt").load(text)
+        yaml = YAML(typ="rt")
+        yaml.Constructor = _ExactConstructor
+        tree = yaml.load(text)
     except Exception as error:  # noqa: BLE001 - a tag without meaning makes ruamel fail in many ways
         line, column, message = not_yaml(error, text)
         problems.append(PipeProblem(file, line, "", message, column))
@@ -251,13 +298,19 @@ def _load_pipe(file: LoadedFile, problems: list[PipeProblem]) -> LoadedPipe | No
 
 
 def _time_problems(pipe: Pipe, file: LoadedFile) -> Iterator[PipeProblem]:
-    """The formats and zones of times that no service could use."""
+    """The formats and zones of times that no service could use, and formats that lose a part of what they read."""
     for name, rule in (pipe.normalize.fields or {}).items():
         if isinstance(rule, MapRule) and rule.time is not None:
+            path = ["normalize", "fields", name, "time"]
             try:
                 time_reader(rule.time)
             except Misconfigured as error:
-                yield file.problem(["normalize", "fields", name, "time"], str(error))
+                yield file.problem(path, str(error))
+                continue
+            if (ignored := ignored_part(rule.time.format)) is not None:
+                yield file.problem(
+                    path, f"the format {rule.time.format!r} loses a part of the time: {ignored}"
+                )
 
 
 def not_yaml(error: Exception, text: str) -> tuple[int, int, str]:
@@ -404,6 +457,8 @@ def _plain(node: Any) -> Any:
         return {str(key): _plain(value) for key, value in node.items()}
     if isinstance(node, list):
         return [_plain(value) for value in node]
+    if isinstance(node, ScalarBoolean):  # with an anchor
+        return bool(node)
     if isinstance(node, bool | int | float | str) or node is None:
         for kind in (bool, int, float, str):
             if isinstance(node, kind):

@@ -35,7 +35,7 @@ from hifi.pipe.secret_wait import wait_for_secrets
 from hifi.record.identity import FORMAT
 from hifi.record.record import Record
 from hifi.runtime import log
-from hifi.runtime.errors import Misconfigured
+from hifi.runtime.errors import Misconfigured, Unprepared
 from hifi.runtime.health import Health
 from hifi.runtime.release import VERSION
 from hifi.runtime.running import cancel
@@ -435,14 +435,14 @@ async def read_registry(bootstrap: str, topics: Topics, timeout_s: float = 15) -
     """Read all published pipes once.
 
     Raises:
-        Misconfigured: Kafka does not answer within `timeout_s` seconds, or has no such stream; or a later release has
-            written records that this one cannot read.
+        Unprepared: Kafka does not answer within `timeout_s` seconds, or has no such stream.
+        Misconfigured: a later release has written records that this one cannot read.
     """
     try:
         async with asyncio.timeout(timeout_s):
             return await PipeRegistry(bootstrap, topics, Health("reader", "")).read_once()
     except (TimeoutError, KafkaError, OSError) as error:
-        raise Misconfigured(
+        raise Unprepared(
             f"the pipes of the stream {topics.stream} cannot be read from Kafka at {bootstrap} ({error!r}); "
             "is the mesh running, and is this its stream?"
         ) from error
@@ -452,20 +452,18 @@ async def publish(bootstrap: str, topics: Topics, records: Iterable[Record]) -> 
     """Write records to the topic `pipes`, acknowledged by Kafka.
 
     Raises:
-        Misconfigured: Kafka does not answer, or does not let this user write the topic.
+        Unprepared: Kafka does not answer, or does not let this user write the topic.
     """
     producer = Producer(bootstrap, "hifi-publish")
     try:
         await producer.start()
     except (KafkaError, OSError) as error:
-        raise Misconfigured(
-            f"Kafka does not answer at {bootstrap}: {error!r}; is the mesh running?"
-        ) from None
+        raise Unprepared(f"Kafka does not answer at {bootstrap}: {error!r}; is the mesh running?") from None
     try:
         async with asyncio.timeout(_PUBLISH_S):
             await producer.send_and_wait(topics.pipes, 0, list(records))
     except TimeoutError:
-        raise Misconfigured(
+        raise Unprepared(
             f"Kafka at {bootstrap} did not acknowledge the pipes within {_PUBLISH_S:.0f} s: check its brokers, and "
             f"that this user may write {topics.pipes}, which only the publisher may (`hifi acl show`)"
         ) from None

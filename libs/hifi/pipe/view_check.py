@@ -22,7 +22,7 @@ def view_refusals(view: View, pipe: Pipe | None, limits: PipeLimits) -> Refusals
         pipe: that it reads, as it is declared; None: there is none.
         limits: of this process.
     """
-    if view.from_.at is ViewedTopic.RAW and (reason := limits.refuse_raw_view(view.view)):
+    if reason := topic_refusal(view, limits):
         yield ("from", "at"), reason
     for index, key in enumerate(view.serve.keys):
         if reason := key.refusal(limits) or key.not_granted(view.from_.pipe, limits):
@@ -38,6 +38,11 @@ def view_refusals(view: View, pipe: Pipe | None, limits: PipeLimits) -> Refusals
             yield ("key",), reason
     if view.order == "offset" and (reason := unordered(view, pipe)):
         yield ("key",), f"{reason}; {_ORDER_TIME}"
+
+
+def topic_refusal(view: View, limits: PipeLimits) -> str | None:
+    """Why a view may not read its topic, whatever its pipe is; None: it may."""
+    return limits.refuse_raw_view(view.view) if view.from_.at is ViewedTopic.RAW else None
 
 
 def unordered(view: View, pipe: Pipe) -> str | None:

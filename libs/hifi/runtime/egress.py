@@ -314,16 +314,22 @@ class Egress:
         """Judge a host for a client that resolves names by itself: a name has to be allowed as a name.
 
         Raises:
-            EgressRefused: it is a name that no entry allows, or an address that may not be connected to.
+            EgressRefused: it is a name that no entry allows, an address that may not be connected to, or one in a
+                spelling that clients read differently.
         """
         if self.allows_host(kind, host, port):
             return
         if reason := self.literal_refusal(kind, host, port):
             raise EgressRefused(reason)
-        if _unresolved(host)[1] is None:
+        name, address = _unresolved(host)
+        if address is None:
             raise EgressRefused(
                 f"{host}:{port} is a name, which this client resolves by itself, and no entry allows it: give an "
                 f"address, or have the operator add {self._entry(kind, host, port)} to {VARIABLE}"
+            )
+        if _is_read_differently(name):
+            raise EgressRefused(
+                f"{host}:{port} is an address that clients read differently; write it in the form {address}"
             )
 
     def connector(self, kind: EgressKind, url: str) -> "aiohttp.TCPConnector":
@@ -383,6 +389,12 @@ def host_and_port(url: str) -> tuple[str, int]:
         return split_url.hostname or "", split_url.port or {"https": 443, "http": 80}.get(split_url.scheme, 0)
     except ValueError:
         return "", 0
+
+
+def host_in_one_spelling(host: str) -> str:
+    """A host in lower case without brackets and final dot, an address in its usual form; `localhost` is 127.0.0.1."""
+    name, address = _unresolved(host)
+    return address or name
 
 
 def reached_addresses(text: str) -> Iterator[Address]:
@@ -453,6 +465,15 @@ def _literal(host: str) -> str | None:
         return socket.inet_ntoa(socket.inet_aton(host))
     except OSError:
         return None
+
+
+def _is_read_differently(host: str) -> bool:
+    """Whether clients read an address differently, as `010.0.0.5`: 8.0.0.5 for the system, 10.0.0.5 for Java."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return _literal(host) is not None
+    return False
 
 
 def _networks(host: str) -> tuple[Network, ...]:

@@ -11,6 +11,13 @@ class Misconfigured(HifiError):
     """A setting or a file is wrong: stop. The message says what is wrong, where, and how to fix it."""
 
 
+class Unprepared(Misconfigured):
+    """Kafka is not as it must be: it lacks a topic or a right, a topic is another one, or it takes no records. Stop.
+
+    A new attempt may succeed with the same settings and files, once an operator has prepared Kafka.
+    """
+
+
 class MaskUnavailable(Misconfigured):
     """The key of a mask cannot be read: keep and pass on no data that it would mask."""
 

@@ -60,6 +60,19 @@ def dumps(value: Any, option: int = 0) -> bytes:
         return orjson.dumps(_with_fragments(value), default=_number, option=option)
 
 
+def is_same(first: Any, second: Any) -> bool:
+    """Whether two JSON values are equal; a truth value is no number, at any depth."""
+    if isinstance(first, dict):
+        return (
+            isinstance(second, dict)
+            and first.keys() == second.keys()
+            and all(is_same(member, second[name]) for name, member in first.items())
+        )
+    if isinstance(first, list):
+        return isinstance(second, list) and len(first) == len(second) and all(map(is_same, first, second))
+    return isinstance(first, bool) == isinstance(second, bool) and bool(first == second)
+
+
 def has_non_finite(value: Any) -> bool:
     """Whether a float within a value is infinite or no number, which orjson writes as null."""
     if isinstance(value, float):

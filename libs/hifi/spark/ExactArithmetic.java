@@ -175,11 +175,7 @@ public class ExactArithmetic {
         }
 
         private Expression finite(Expression value) {
-            DataType type = value.dataType();
-            if (!(type instanceof DoubleType || type instanceof FloatType)) {
-                return value;
-            }
-            return new SqlBudget.Finite(value);
+            return SqlBudget.Finite.holdsFloats(value.dataType()) ? new SqlBudget.Finite(value) : value;
         }
     }
 

@@ -64,7 +64,7 @@ public class JsonFields implements java.io.Serializable {
     /** The members by position, the last of equal names; null: the text is not one JSON object in UTF-8. */
     public ArrayData read(UTF8String text) {
         byte[] json = text.getBytes();
-        if (!beginsAsObject(json) || !text.isValid() || hasHalfPair(json)) {
+        if (!isObject(text, json)) {
             return null;
         }
         if (positions == null) {
@@ -76,7 +76,7 @@ public class JsonFields implements java.io.Serializable {
         }
         Object[] values = new Object[names.length];
         try {
-            JsonParser parser = FACTORY.createParser(json);
+            JsonParser parser = parser(json);
             try {
                 parser.nextToken();
                 while (parser.nextToken() == JsonToken.FIELD_NAME) {
@@ -95,6 +95,16 @@ public class JsonFields implements java.io.Serializable {
         } catch (IOException error) {
             return null;
         }
+    }
+
+    /** A parser without limits of the sizes of numbers, names and texts. */
+    public static JsonParser parser(byte[] json) throws IOException {
+        return FACTORY.createParser(json);
+    }
+
+    /** Whether a text begins as a JSON object, and is UTF-8 with all escaped characters whole. */
+    public static boolean isObject(UTF8String text, byte[] json) {
+        return beginsAsObject(json) && text.isValid() && !hasHalfPair(json);
     }
 
     private static UTF8String textOf(JsonParser parser, JsonToken token) throws IOException {

@@ -15,6 +15,7 @@ import org.apache.spark.sql.catalyst.parser.SqlBaseLexer;
 import org.apache.spark.sql.catalyst.parser.UpperCaseCharStream;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
+import org.apache.spark.sql.catalyst.util.ArrayBasedMapData;
 import org.apache.spark.sql.catalyst.util.ArrayData;
 import org.apache.spark.sql.catalyst.util.GenericArrayData;
 import org.apache.spark.sql.catalyst.util.MapData;
@@ -442,7 +443,7 @@ public class SqlBudget {
         }
     }
 
-    /** A double or float that is null where it is infinite or no number. */
+    /** A value whose doubles and floats, within arrays, structs and maps too, are null if infinite or no number. */
     public static class Finite extends Around {
         public Finite(Expression child) {
             super(child, "");
@@ -452,13 +453,65 @@ public class SqlBudget {
             return new Finite(child);
         }
 
+        public DataType dataType() {
+            return child.dataType().asNullable();
+        }
+
         public Object eval(InternalRow row) {
-            Object value = child.eval(row);
-            if (value == null) {
-                return null;
+            return finite(child.eval(row), child.dataType());
+        }
+
+        /** Whether a type is one of floating-point numbers, or has one within. */
+        public static boolean holdsFloats(DataType type) {
+            if (type instanceof ArrayType) {
+                return holdsFloats(((ArrayType) type).elementType());
+            }
+            if (type instanceof MapType) {
+                return holdsFloats(((MapType) type).valueType());
+            }
+            if (type instanceof StructType) {
+                StructField[] fields = ((StructType) type).fields();
+                for (int index = 0; index < fields.length; index++) {
+                    if (holdsFloats(fields[index].dataType())) {
+                        return true;
+                    }
+                }
+            }
+            return type instanceof DoubleType || type instanceof FloatType;
+        }
+
+        private static Object finite(Object value, DataType type) {
+            if (value == null || !holdsFloats(type)) {
+                return value;
+            }
+            if (value instanceof ArrayData) {
+                return finiteElements((ArrayData) value, ((ArrayType) type).elementType());
+            }
+            if (value instanceof MapData) {
+                MapData map = (MapData) value;
+                ArrayData values = finiteElements(map.valueArray(), ((MapType) type).valueType());
+                return new ArrayBasedMapData(map.keyArray(), values);
+            }
+            if (value instanceof InternalRow) {
+                StructField[] fields = ((StructType) type).fields();
+                Object[] parts = new Object[fields.length];
+                for (int index = 0; index < fields.length; index++) {
+                    DataType part = fields[index].dataType();
+                    InternalRow row = (InternalRow) value;
+                    parts[index] = row.isNullAt(index) ? null : finite(row.get(index, part), part);
+                }
+                return new GenericInternalRow(parts);
             }
             double number = ((Number) value).doubleValue();
             return Double.isInfinite(number) || Double.isNaN(number) ? null : value;
+        }
+
+        private static ArrayData finiteElements(ArrayData elements, DataType type) {
+            Object[] parts = new Object[elements.numElements()];
+            for (int index = 0; index < parts.length; index++) {
+                parts[index] = elements.isNullAt(index) ? null : finite(elements.get(index, type), type);
+            }
+            return new GenericArrayData(parts);
         }
     }
 

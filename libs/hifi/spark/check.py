@@ -52,6 +52,12 @@ def _lookups(pipe: Pipe) -> Iterator[tuple[YamlPath, str]]:
                     (*path, "key", field),
                     "the field is a double, which cannot be a key; use bigint or string",
                 )
+            is_text = lookup.types.get(column, SqlType.STRING) is SqlType.STRING
+            if types.get(field) == SqlType.TIMESTAMP.value and is_text:
+                yield (
+                    (*path, "key", field),
+                    f"the field is a timestamp and the column a string; set `types: {{{column}: timestamp}}`",
+                )
 
 
 def _udf(pipe: Pipe, trigger: Trigger) -> Iterator[tuple[YamlPath, str]]:

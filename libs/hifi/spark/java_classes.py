@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from hifi.spark.json_fields import JSON_FIELDS
+from hifi.spark.json_fields import JSON_FIELDS, JSON_MATCH
 from hifi.spark.typed_text import TYPED_TEXT, WHOLE_NUMBER
 
 _FUNCTIONS: Final = (
@@ -16,6 +16,7 @@ _FUNCTIONS: Final = (
     "BoundedExpression",
     "ExactArithmetic",
     "JsonFields",
+    "JsonMatch",
     "WholeNumber",
     "TypedText",
     "PreparedPlan",
@@ -27,7 +28,12 @@ def load_functions(spark: SparkSession) -> None:
     load_classes(spark, *_FUNCTIONS)
     jvm: Any = spark.sparkContext._jvm  # noqa: SLF001
     registry = spark._jsparkSession.sessionState().functionRegistry()  # noqa: SLF001
-    functions = ((JSON_FIELDS, "JsonFields"), (WHOLE_NUMBER, "WholeNumber"), (TYPED_TEXT, "TypedText"))
+    functions = (
+        (JSON_FIELDS, "JsonFields"),
+        (JSON_MATCH, "JsonMatch"),
+        (WHOLE_NUMBER, "WholeNumber"),
+        (TYPED_TEXT, "TypedText"),
+    )
     for name, class_name in functions:
         registry.createOrReplaceTempFunction(name, getattr(jvm.hifi, f"{class_name}$Function")(), "scala_udf")
 

@@ -1,12 +1,16 @@
 """Spark SQL that reads the declared fields of an event's data. Pure."""
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import orjson
 
 from hifi.record.spark_sql import literal
 
 JSON_FIELDS: Final = "hifi_json_fields"
 """The SQL function, see `JsonFields.java`."""
+JSON_MATCH: Final = "hifi_json_match"
+"""The SQL function, see `JsonMatch.java`."""
 
 
 def json_fields(text: str, names: Sequence[str]) -> str:
@@ -19,3 +23,18 @@ def json_fields(text: str, names: Sequence[str]) -> str:
         names: of the fields.
     """
     return f"{JSON_FIELDS}({', '.join([text, *map(literal, names)])})"
+
+
+def json_match(text: str, values: Mapping[str, Any]) -> str:
+    """SQL of whether fields of a JSON object have values (boolean): `1` is `1.0`, but not `"1"`, and null is absent.
+
+    It is null where the text is not one object, as with `json_fields`.
+
+    Args:
+        text: SQL of the data (string), which may be anything.
+        values: path, with dots into nested objects, to the value, as JSON has it.
+    """
+    arguments = [
+        literal(part) for path, value in values.items() for part in (path, orjson.dumps(value).decode())
+    ]
+    return f"{JSON_MATCH}({', '.join([text, *arguments])})"

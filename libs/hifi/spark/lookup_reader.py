@@ -28,6 +28,8 @@ _OPTIONS: Final = frozenset(
     )
 )
 """Options of a URL that name neither a server nor a file to read, but for certificates of authorities."""
+_CERTIFICATES: Final = ("ssl_ca", "sslrootcert")
+_AUTHORITIES_OF_THE_SYSTEM: Final = "system"
 _READS: Final = frozenset(
     (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE)
 )
@@ -222,7 +224,7 @@ def _value(text: bytes) -> Any:
 def _sql(
     table: SqlTable, required_columns: set[str], pipe: str, query_s: float
 ) -> Iterator[Mapping[str, Any]]:
-    url = sqlalchemy.make_url(table.url.read())
+    url = _url(table.url.read())
     url.get_dialect().import_dbapi()  # before the name is resolved: the driver may not be installed
     engine = sqlalchemy.create_engine(
         url, poolclass=sqlalchemy.NullPool, connect_args=_connection_arguments(url, pipe)
@@ -236,6 +238,30 @@ def _sql(
             yield from (dict(row) for row in result.mappings())
     finally:
         engine.dispose()
+
+
+def _url(text: str) -> sqlalchemy.URL:
+    """The parts of a URL, none of which is a part of its password.
+
+    Raises:
+        ValueError: it is none, or its password is not percent-encoded; the message does not quote it.
+    """
+    try:
+        url = sqlalchemy.make_url(text)
+    except (ValueError, sqlalchemy.exc.ArgumentError):
+        raise _not_a_url() from None
+    if url.host:
+        other_options = [str(value) for name, value in url.query.items() if name.lower() not in _OPTIONS]
+        if any("@" in part for part in (url.host, url.database or "", *other_options)):
+            raise _not_a_url()
+    return url
+
+
+def _not_a_url() -> ValueError:
+    return ValueError(
+        "the secret `url` is not a URL; write DIALECT+DRIVER://USER:PASSWORD@HOST:PORT/DATABASE, and percent-encode "
+        "user and password, such as %40 for @"
+    )
 
 
 def _limit(connection: sqlalchemy.Connection, query_s: float) -> None:
@@ -259,10 +285,7 @@ def _connection_arguments(url: sqlalchemy.URL, pipe: str) -> dict[str, str]:
         ValueError: it has an option that may name another server or a file.
         EgressRefused: the server may not be connected to, or the file may not be read.
     """
-    if unlisted_options := sorted(set(map(str.lower, url.query)) - _OPTIONS):
-        raise ValueError(
-            f"the URL has the option {', '.join(unlisted_options)}; allowed are {', '.join(sorted(_OPTIONS))}"
-        )
+    _require_options_allowed(url, pipe)
     if url.get_backend_name() == "sqlite":
         if reason := pipe_limits().refuse_lookup(Path(url.database or "")):
             raise EgressRefused(reason)
@@ -276,3 +299,22 @@ def _connection_arguments(url: sqlalchemy.URL, pipe: str) -> dict[str, str]:
         pipe_egress.require_fixed(EgressKind.DATABASE, url.host, port)
         return {}
     return pinned(url.host, port, pipe_egress.addresses_blocking(EgressKind.DATABASE, url.host, port))
+
+
+def _require_options_allowed(url: sqlalchemy.URL, pipe: str) -> None:
+    """Check that the options of a URL name no other server, and no file but authorities that the pipe may name.
+
+    Raises:
+        ValueError: it has an option that may name another server or a file.
+        EgressRefused: a file may not be read.
+    """
+    if unlisted_options := sorted(set(map(str.lower, url.query)) - _OPTIONS):
+        raise ValueError(
+            f"the URL has the option {', '.join(unlisted_options)}; allowed are {', '.join(sorted(_OPTIONS))}"
+        )
+    for name, value in url.query.items():
+        for file in [value] if isinstance(value, str) else value:
+            if name.lower() not in _CERTIFICATES or file == _AUTHORITIES_OF_THE_SYSTEM:
+                continue
+            if reason := pipe_limits().refuse_certificates(Path(file), pipe):
+                raise EgressRefused(f"the option {name} of the URL is not allowed: {reason}")

@@ -18,10 +18,11 @@ from hifi.delivery.destination_state import DestinationStates
 from hifi.kafka.last_uses import LastUses
 from hifi.kafka.producer import Producer
 from hifi.kafka.topic_follower import TopicFollower
-from hifi.pipe.issued_key import IssuedKey, IssuedKeys
+from hifi.pipe.issued_key import IssuedKey, IssuedKeys, key_revocation
 from hifi.pipe.registry import PipeRegistry
 from hifi.record.record import Record
 from hifi.runtime.health import Health
+from hifi.runtime.http.problem import Problem
 from hifi_manage.schemas.changes import RegistryChange
 from hifi_manage.schemas.refusals import RegistryRefusal
 from hifi_manage.schemas.schema_store import Plan, SchemaStore
@@ -54,6 +55,16 @@ class ControlState:
         self._producer = Producer(kafka, name, health=health)
         self._audit_log = AuditLog(self._write_audit)
         self._statuses: dict[str, RolloutStatus] = {}
+        self._stream_follower = TopicFollower(
+            settings.kafka,
+            name,
+            {
+                settings.topics.destinations: self.destinations.take,
+                settings.topics.write_keys: self.keys.take,
+                settings.topics.key_uses: self.key_uses.take,
+            },
+            rereads=False,
+        )
         self._followers = [
             TopicFollower(
                 kafka,
@@ -66,16 +77,7 @@ class ControlState:
                 },
                 rereads=False,
             ),
-            TopicFollower(
-                settings.kafka,
-                name,
-                {
-                    settings.topics.destinations: self.destinations.take,
-                    settings.topics.write_keys: self.keys.take,
-                    settings.topics.key_uses: self.key_uses.take,
-                },
-                rereads=False,
-            ),
+            self._stream_follower,
         ]
         self._stream_producer = Producer(settings.kafka, name, health=health)
         self._key_topic = settings.topics.write_keys
@@ -173,19 +175,26 @@ class ControlState:
         await self._audit_log.changed(entry, write, lambda _: request.number)
 
     async def change_keys(
-        self, entry: AuditEntry, keys: Sequence[IssuedKey], revoked: Sequence[str] = ()
+        self,
+        entry: AuditEntry,
+        keys: Sequence[IssuedKey],
+        revoked: Sequence[str] = (),
+        rotated_key: IssuedKey | None = None,
     ) -> None:
         """Issue write keys, which replace those with the same ids, and revoke others.
 
+        Args:
+            entry: for the audit.
+            keys: to issue.
+            revoked: ids of those to revoke.
+            rotated_key: as it was read before the keys replaced it; whoever revokes it at the same time wins.
+
         Raises:
-            Problem: 503, Kafka does not answer.
+            Problem: 409, somebody changed the rotated key meanwhile; 503, Kafka does not answer.
         """
-        records = [key.record() for key in keys]
-        records += [Record(identity.encode(), None, []) for identity in revoked]
-        write = partial(self._stream_producer.send_and_wait, self._key_topic, 0, records)
+        records = [key.record() for key in keys] + [key_revocation(identity) for identity in revoked]
+        write = partial(self._write_keys, records, rotated_key)
         await self._audit_log.changed(entry, write, lambda _: [key.json() for key in keys])
-        for record in records:
-            self.keys.take(record.key, record.value, 0)
 
     async def change_schemas(self, entry: AuditEntry, plan: Plan) -> RegistryChange:
         """Change the schema registry.
@@ -212,6 +221,30 @@ class ControlState:
         if isinstance(outcome, RegistryRefusal):
             raise outcome
         return outcome
+
+    async def _write_keys(self, records: Sequence[Record], rotated_key: IssuedKey | None) -> None:
+        """Write to the topic of the write keys, and read it back.
+
+        Raises:
+            Problem: 409, somebody changed the rotated key meanwhile; if it was revoked after it was last read, the
+                records are undone.
+        """
+        if rotated_key is None:
+            await self._append_keys(records)
+            return
+        identity = rotated_key.id
+        await self._stream_follower.catch_up()
+        if self.keys.by_id.get(identity) != rotated_key:
+            raise Problem(409, f"Somebody changed the write key {identity} meanwhile. Nothing was changed.")
+        revoked_before = self.keys.revoked_at(identity)
+        await self._append_keys(records)
+        if self.keys.revoked_at(identity) != revoked_before:
+            await self._append_keys([key_revocation((record.key or b"").decode()) for record in records])
+            raise Problem(409, f"Somebody revoked the write key {identity} meanwhile. No key was issued.")
+
+    async def _append_keys(self, records: Sequence[Record]) -> None:
+        await self._stream_producer.send_and_wait(self._key_topic, 0, records)
+        await self._stream_follower.catch_up()
 
     async def _write_audit(self, entry: AuditEntry) -> None:
         await self._write(self._topics.audit, entry.record())

@@ -8,6 +8,7 @@ from hifi.pipe.model import ConnectorDestination, Pipe, Timely
 from hifi.pipe.owner import Owner
 from hifi.pipe.reader import reader
 from hifi.pipe.registry import PipeRegistry
+from hifi.pipe.sent_paths import sent_paths
 from hifi.pipe.sources.topic import TopicSource
 from hifi.pipe.watched_field import WatchedField
 from hifi_observe.minutes.availability import DestinationLimits, SloLimits
@@ -169,8 +170,12 @@ class ObservedPipes:
         pipe = self.get(name)
         if pipe is None or self.registry.held(name) is not None:
             return True
-        id_field, masks = pipe.source.id, pipe.normalize.mask
-        return id_field is not None and any(covers(path, id_field) for path in masks)
+        id_field = pipe.source.id
+        return id_field is not None and any(
+            covers(sent_path, id_field)
+            for path in pipe.normalize.mask
+            for sent_path in sent_paths(pipe.normalize, path)
+        )
 
     def why_hidden(self, name: str) -> str:
         """The reason why the event ids of a pipe are not shown; empty: they are."""

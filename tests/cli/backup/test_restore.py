@@ -10,6 +10,16 @@ import pytest
 from hifi.control.declaration import Declaration
 from hifi.control.principals.audit import AuditEntry
 from hifi.control.rollout_status import RolloutState, RolloutStatus
+from hifi.delivery.destination_follower import DestinationFollower
+from hifi.delivery.destination_state import (
+    EGEST,
+    DestinationName,
+    DestinationState,
+    StateChange,
+    position_record,
+    state_record,
+)
+from hifi.kafka.producer import Producer
 from hifi.kafka.topics import Topics
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import publish, read_registry, stream_record
@@ -18,7 +28,8 @@ from hifi.record.record import Record
 from hifi.runtime.errors import Misconfigured
 from hifi_cli.backup.restore import restore
 from hifi_cli.backup.restored_numbers import RestoredNumbers
-from hifi_cli.backup.state import State, StateRecord, pipes_of
+from hifi_cli.backup.state import State, StateRecord, check, effective, pipes_of
+from hifi_cli.backup.state_reader import read_state
 from hifi_infra.kafka.stream_setup import prepare
 
 LAKE = {"warehouse": "/srv/lake", "table": "a.b", "columns": {"id": "int"}}
@@ -95,6 +106,56 @@ async def test_a_pipe_that_was_paused_is_paused_although_the_stream_has_it_alrea
     async with asyncio.timeout(WITHIN_S):
         while not (await read_registry(kafka, topics)).pipes["a"].paused:
             await asyncio.sleep(0.05)
+
+
+def _parked(destination: str, by: str, state: DestinationState = DestinationState.PARKED) -> Record:
+    return state_record(DestinationName("a", destination), StateChange(state, by, "moves", 7))
+
+
+async def test_a_destination_that_an_operator_parked_is_parked_after_a_restore(
+    kafka: str, topics: Topics
+) -> None:
+    producer = Producer(kafka, "test")
+    await producer.start()
+    await producer.send_and_wait(topics.destinations, 0, [_parked("web", "operator"), _parked("rows", EGEST)])
+    await producer.stop()
+    await publish(kafka, topics, [pipe_record(pipe("a", WEB), 1)])
+    state = await read_state(kafka, topics)
+    new_topics = Topics(f"s{uuid.uuid4().hex[:8]}")
+    await prepare(kafka, new_topics, 1)
+    counts = await restore(state, kafka, new_topics, None, ENTRY, force=False, fresh_destinations=False)
+    assert counts == {"pipes": 1, "destinations": 1}
+    await until_published(kafka, new_topics, {"a"})
+    follower = DestinationFollower(kafka, new_topics, "test")
+    await follower.start()
+    async with asyncio.timeout(WITHIN_S):
+        while not follower.states.all():
+            await follower.refresh()
+    await follower.stop()
+    assert follower.states.all() == {
+        DestinationName("a", "web"): StateChange(DestinationState.PARKED, "operator", "moves", 7)
+    }
+
+
+def test_of_destinations_only_what_people_parked_is_in_a_backup() -> None:
+    position = position_record(DestinationName("a", "web"), 3, 17)
+    records = [
+        _parked("web", "operator"),
+        position,
+        _parked("rows", EGEST),
+        _parked("mail", "operator"),
+        _parked("mail", "operator", DestinationState.ACTIVE),
+        _parked("old", "operator", DestinationState.EXPIRING),
+        Record(b"a/odd", b"[1]", []),
+    ]
+    counting = effective(
+        "destinations",
+        [_state_record("destinations", record, offset) for offset, record in enumerate(records)],
+    )
+    assert [record.key for record in counting] == ["a/web"]
+    check(State("s", "", 1, 1, counting))
+    with pytest.raises(Misconfigured, match="destinations"):
+        check(_state(StateRecord("destinations", 0, 1, "a/web", {"state": "?"})))
 
 
 def test_a_declaration_that_paused_a_pipe_names_the_one_that_brought_it() -> None:

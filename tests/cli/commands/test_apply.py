@@ -13,6 +13,7 @@ from hifi.control.declaration import Declaration
 from hifi.control.rollout_status import RolloutState, RolloutStatus
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import RegistrySnapshot
+from hifi.pipe.revision import PipeRevision
 from hifi_cli.app import command_line
 from hifi_cli.commands import apply
 from hifi_cli.mesh_state.control_plane import ControlPlane
@@ -24,6 +25,7 @@ BODY = {
     "destinations": [{"name": "one", "url": "http://127.0.0.1:9/"}],
 }
 PIPE = Pipe.model_validate(BODY)
+IN_FORCE = {"flights": PipeRevision(PIPE, 0)}
 CHANGES = [
     (RolloutState.ROLLED_BACK, "again"),
     (RolloutState.REFUSED, "again"),
@@ -61,7 +63,7 @@ class StubControl:
         self.declaration = Declaration("flights", PIPE, "ann", 1, number=7)
         self.status = status(RolloutState.ROLLED_BACK, 7)
         self.declare = AsyncMock()
-        registry = RegistrySnapshot(1, {}, 0, {})
+        registry = RegistrySnapshot(1, IN_FORCE, 0, {})
         monkeypatch.setattr(apply, "read_registry", AsyncMock(return_value=registry))
         monkeypatch.setattr(ControlPlane, "declared", self._declared)
         monkeypatch.setattr(ControlPlane, "statuses", self._statuses)
@@ -79,7 +81,8 @@ class StubControl:
         changes = applied(folder, "--kafka", "127.0.0.1:9", *options)
         if not self.declare.call_args:
             return changes, {}
-        pipes, replaced_declarations = self.declare.call_args.args
+        pipes, in_force, replaced_declarations = self.declare.call_args.args
+        assert in_force == IN_FORCE  # tells whether a pipe without a declaration stays paused
         assert replaced_declarations == {"flights": self.declaration}
         return changes, pipes
 

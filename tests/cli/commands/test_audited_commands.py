@@ -25,7 +25,7 @@ from hifi.kafka.producer import Producer
 from hifi.kafka.topics import ControlTopics, PrincipalTopics, Topics, principal_topics
 from hifi.record.fields import packed
 from hifi.record.record import Record
-from hifi.runtime.errors import Retryable
+from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_cli.app import command_line
 from hifi_cli.commands import acl, pipes
 from hifi_cli.mesh_state.audited_command import author
@@ -159,7 +159,13 @@ class AuditedStream:
             (folder / f"{name}.yaml").write_text(PIPE.format(name=name, destination=destination))
         return folder
 
-    def run(self, command: str, *arguments: object, status: int = 0) -> list[AuditEntry]:
+    def run(
+        self,
+        command: str,
+        *arguments: object,
+        status: int = 0,
+        outcome: AuditOutcome = AuditOutcome.DONE,
+    ) -> list[AuditEntry]:
         """Run a command; returns its new entries in the audit, without those before it."""
         control = {"HIFI_CONTROL": self.control.control} if isinstance(self.control, ControlTopics) else {}
         options = ["--kafka", self.kafka, "--stream", self.topics.stream]
@@ -174,9 +180,7 @@ class AuditedStream:
         self.seen |= {entry.id for entry in new_entries}
         assert new_entries, f"`hifi {command}` leaves no entry in the audit"
         assert {entry.principal for entry in new_entries} == {PERSON}
-        assert {entry.outcome for entry in new_entries} == {
-            AuditOutcome.DONE if not status else AuditOutcome.REFUSED
-        }
+        assert {entry.outcome for entry in new_entries} == {outcome}
         return new_entries
 
     def write(self, topic: str, record: Record) -> None:
@@ -310,13 +314,17 @@ def test_a_refused_change_is_in_the_audit_and_the_command_lists_all(
 ) -> None:
     stream = AuditedStream(kafka, tmp_path, control=False)
     stream.run("apply", stream.declare("d"), "--quick")
-    monkeypatch.setattr(pipes, "publish", AsyncMock(side_effect=Retryable("Kafka is away")))
-    [entry] = stream.run("pipes pause", "p", status=1)
-    assert (entry.before, entry.after, entry.reason) == ("active", None, "Kafka is away")
+    for error, outcome in (
+        (Misconfigured("it may not"), AuditOutcome.REFUSED),
+        (Retryable("Kafka is away"), AuditOutcome.UNKNOWN),
+    ):
+        monkeypatch.setattr(pipes, "publish", AsyncMock(side_effect=error))
+        [entry] = stream.run("pipes pause", "p", status=1, outcome=outcome)
+        assert (entry.before, entry.after, entry.reason) == ("active", None, str(error))
     options = ["--kafka", kafka, "--stream", stream.topics.stream]
     printed_entries = json.loads(CliRunner().invoke(command_line(), ["audit", "--json", *options]).stdout)
     entries = asyncio.run(audit_entries(kafka, stream.control))
-    assert len(printed_entries) == 2
+    assert len(printed_entries) == 3
     assert printed_entries == [json.loads(json.dumps(entry.json())) for entry in entries]
 
 

@@ -41,6 +41,12 @@ async def test_a_connection_is_pinned_to_the_allowed_addresses_of_its_hosts(
     }
 
 
+async def test_a_host_without_port_among_others_has_the_usual_one(names: dict[str, list[str]]) -> None:
+    names |= {"db.example": ["8.8.8.8"], "other.example": ["9.9.9.9"]}
+    options = await with_judged_addresses({"host": "db.example,other.example", "port": "5433,"}, "shop")
+    assert options["port"] == "5433,5432"
+
+
 async def test_behind_an_allowed_socket_each_host_is_judged(
     names: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,17 +1,21 @@
 """Requests are split during a burst and joined after it, as steps in a real Kafka; the rate is given."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from tests.support.colours.coloured_kafka import ColoursUnderTest
 
 from hifi.control.action import ActionKind
 from hifi.control.verdict import Condition
-from hifi.delivery.colours import ColourState
+from hifi.delivery.colours import Colour, Colours, ColourState
+from hifi.runtime.errors import Retryable
 from hifi_infra.colours.burst import BurstPolicy, BurstStep, RateSample, decide
 from hifi_infra.colours.burst_splitter import MEASURE_S, BurstSplitter, accepted_events, ingests_of
+from hifi_infra.colours.operations import ColourOperations
 
 POLICY = BurstPolicy(above_per_s=100)
 BY = "burst"
@@ -86,6 +90,34 @@ async def test_a_burst_is_split_although_a_colour_is_unstable_and_joined_once_bo
     await rounds(splitter, colours, 1)
     assert (await colours.operations().colours()).shares == BLUE
     assert (await colours.actions())[0].kind is ActionKind.SCALE_IN
+
+
+async def test_a_split_that_counts_although_its_end_was_not_recorded_is_joined() -> None:
+    shifts: list[tuple[Mapping[str, int], ActionKind]] = []
+
+    async def shift(shares: Mapping[str, int], _: str, *, kind: ActionKind) -> None:
+        shifts.append((shares, kind))
+        raise Retryable("the end of the step could not be recorded")
+
+    counts = itertools.accumulate([0.0, *[150.0 * MEASURE_S] * 3, *[60.0 * MEASURE_S] * 26])
+    times = itertools.count(0.0, MEASURE_S)
+
+    async def count() -> float:
+        return next(counts)
+
+    operations = cast(ColourOperations, SimpleNamespace(shift=shift))
+    splitter = BurstSplitter(POLICY, BY, lambda _: operations, count, clock=lambda: next(times))
+    colours = {
+        "blue": Colour(10_000, ColourState.ACTIVE, (), ""),
+        "green": Colour(0, ColourState.IDLE, (), ""),
+    }
+    before = Colours(colours, (), 1, "test")
+    for _ in range(4):
+        await splitter.adjust(before)
+    assert shifts == [(HALF, ActionKind.SCALE_OUT)]
+    for _ in range(26):
+        await splitter.adjust(before.with_shares(HALF, 2, BY))
+    assert (BLUE, ActionKind.SCALE_IN) in shifts
 
 
 async def test_a_split_of_a_person_stays_and_a_colour_that_is_asleep_gets_nothing(

@@ -19,6 +19,7 @@ from hifi_infra.colours.colour_log import ColourLog
 from hifi_infra.colours.colour_loop import ColourLoop
 from hifi_infra.colours.coloured_stream import ColouredPlan, ColouredStream
 from hifi_infra.colours.front import Front
+from hifi_infra.colours.operations import ColourOperations
 
 WITHIN_S = 30
 BLUE_ACTIVE = Colours(
@@ -109,7 +110,7 @@ async def test_a_colour_that_wakes_gives_way_and_one_that_has_died_does_not(
     colours: ColoursUnderTest,
 ) -> None:
     await colours.write()
-    log = ColourLog(colours.kafka, ControlTopics(f"{colours.stream}-control").colours, "test")
+    log = ColourLog(colours.kafka, ControlTopics(f"{colours.stream}-control"), "test")
     await log.start()
     runners = {"blue": NotedColour(), "green": NotedColour()}
     green = runners["green"]
@@ -202,6 +203,38 @@ async def test_nothing_that_ends_a_colour_goes_on_after_the_loop(monkeypatch: py
         await following
     assert all(stop.cancelled() for stop in under_test.loop._stops.values())
     assert green.stops == len(under_test.loop._stops) == 1
+
+
+async def test_a_colour_that_woke_gets_its_write_keys_although_the_command_was_cut_short() -> None:
+    under_test = followed()
+    copied: list[str] = []
+
+    async def copy_keys(name: str, *, if_awaited: bool) -> bool:
+        assert if_awaited
+        copied.append(name)
+        if len(copied) == 1:
+            raise Retryable("Kafka does not answer")
+        return True
+
+    operations = SimpleNamespace(copy_keys=copy_keys)
+    under_test.loop._operations = lambda _: cast(ColourOperations, operations)
+    awaiting = BLUE_ACTIVE.with_state("green", ColourState.ASLEEP, 2, "test").with_state(
+        "green", ColourState.IDLE, 3, "test"
+    )
+    under_test.log.newest = awaiting
+    under_test.blue.refuses = True
+    with pytest.raises(Misconfigured):
+        await under_test.loop.bring_about()
+    assert copied == [], "blue does not run"
+    under_test.blue.refuses = False
+    under_test.loop._started_s.clear()
+    for count in (1, 2):
+        await under_test.loop.bring_about()
+        await until(lambda: all(copy.done() for copy in under_test.loop._key_copies.values()))
+        assert copied == ["green"] * count
+    under_test.log.newest = awaiting.with_keys("green", 3)
+    await under_test.loop.bring_about()
+    assert copied == ["green"] * 2
 
 
 async def test_an_error_that_nobody_expects_ends_neither_the_loop_nor_the_other_colour(

@@ -17,11 +17,12 @@ def test_at_the_first_start_the_first_colour_has_every_request() -> None:
     assert (record.fronts, record.at_ms, record.by) == (FRONTS, 7, "me")
 
 
-def test_later_shares_states_and_setups_stay_and_addresses_are_new() -> None:
+def test_later_everything_stays_but_the_addresses_which_are_new() -> None:
     setup = ColourSetup(partitions=8)
+    parked = ({"colour": "blue", "open": {"parked": 3}},)
     before = Colours(
         {
-            "blue": Colour(0, ColourState.ASLEEP, ("http://old",), "", "old:9092", setup),
+            "blue": Colour(0, ColourState.ASLEEP, ("http://old",), "", "old:9092", setup, left_open=parked),
             "green": Colour(10_000, ColourState.ACTIVE, ("http://old",), "", "old:9092", woken_ms=5),
         },
         (),
@@ -36,6 +37,7 @@ def test_later_shares_states_and_setups_stay_and_addresses_are_new() -> None:
         setup,
         "old:9092",
     )
+    assert written_colours["blue"].left_open == parked, "what it parked still holds the watermark of both"
     green = written_colours["green"]
     assert (green.share, green.kafka, green.ingest, green.woken_ms) == (
         10_000,

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hifi.delivery.colours import ColourSetup
-from hifi.runtime.errors import Misconfigured
+from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_infra.colours.colour_mesh import ColourAddress, ColourMesh, colour_topics
 from hifi_infra.colours.new_setup import SetupChange, read_settings, set_aside
 from hifi_infra.java.jars import kafka_versions
@@ -66,6 +66,15 @@ def test_another_number_of_partitions_sets_the_old_stream_aside_and_keeps_it_who
     assert not folder.exists()
     write_running_mesh(folder, 4)
     assert set_aside(folder, 8) == tmp_path / "green-4-partitions-2"
+
+
+def test_the_stream_of_a_mesh_that_has_not_ended_is_not_set_aside(tmp_path: Path) -> None:
+    folder = tmp_path / "green"
+    write_running_mesh(folder, 4)
+    with running.lock(folder), pytest.raises(Retryable, match="the mesh of green still ends"):
+        set_aside(folder, 8)
+    assert [path.name for path in tmp_path.iterdir()] == ["green"]
+    assert set_aside(folder, 8) == tmp_path / "green-4-partitions"
 
 
 async def test_the_processes_of_a_colour_get_its_release_and_its_settings(tmp_path: Path) -> None:

@@ -1,9 +1,11 @@
 """Steps of a person on the colours: recorded in a real Kafka, and refused when they must wait."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
@@ -14,7 +16,7 @@ from tests.support.colours.coloured_kafka import ColoursUnderTest
 from hifi.control.action import ActionKind, ActionState
 from hifi.control.steps import StepRefused
 from hifi.control.verdict import Condition
-from hifi.delivery.colours import ColourSetup, ColourState, FrontAddress
+from hifi.delivery.colours import NAMES, Colour, Colours, ColourSetup, ColourState, FrontAddress
 from hifi.kafka.topic_follower import Take
 from hifi.kafka.topics import ControlTopics, Topics
 from hifi.kafka.visit import read_topics
@@ -27,11 +29,12 @@ from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_infra.colours import operations
 from hifi_infra.colours.colour_log import ColourLog
 from hifi_infra.colours.new_setup import SetupChange
-from hifi_infra.colours.operations import _readers_of_enriched, _remaining
+from hifi_infra.colours.operations import ColourOperations, _readers_of_enriched, _remaining
 from hifi_infra.colours.runtime import ColourFolders
 from hifi_infra.kafka.backlog import SERVICES, ConsumerBacklog
 from hifi_infra.kafka.stream_setup import prepare, put_in_force
 from hifi_infra.mesh import running
+from hifi_infra.mesh.running import RunningMesh
 from hifi_infra.ports import free_port
 
 TO_GREEN = {"blue": 0, "green": 10_000}
@@ -207,6 +210,136 @@ async def test_a_colour_that_wakes_has_the_write_keys_of_the_other_one(
     assert followed.by_id == {key.id: key for key in keys["blue:1"]}
     await colours.operations().wake("green", "because", 60)
     assert len(topics["green:1"]) == 6, "what both have is not written again"
+    assert not (await colours.operations().colours()).colours["green"].awaits_keys
+
+
+async def test_keys_that_were_issued_in_a_colour_since_it_woke_stay_while_it_awaits_those_of_the_other_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    revoked_key, kept_key, new_key = (
+        issued_key(f"{number}" * 40, "orders", origins=(), expires_us=None, author="t", at_us=at_us)
+        for number, at_us in enumerate((6_999, 7_000, 1))
+    )
+    topics = {"blue:1": [new_key.record()], "green:1": [revoked_key.record(), kept_key.record()]}
+    green = Colour(0, ColourState.IDLE, (), "", woken_ms=7, awaits_keys=True)
+    record = Colours({"blue": Colour(10_000, ColourState.ACTIVE, (), ""), "green": green}, (), 1, "test")
+    records = [record]
+
+    async def read(bootstrap: str, _: str, takes: Mapping[str, Take]) -> None:
+        [take] = takes.values()
+        for offset, key_record in enumerate(topics[bootstrap]):
+            take(key_record.key, key_record.value, offset)
+
+    async def write(bootstrap: str, _: str, *topic_records: tuple[str, Sequence[Record]]) -> None:
+        [(_, key_records)] = topic_records
+        topics[bootstrap] += key_records
+
+    async def write_colours(_: ColourOperations, change: Callable[[Colours], Colours]) -> None:
+        records.append(change(records[-1]))
+
+    async def newest(_: ColourOperations) -> Colours:
+        return records[-1]
+
+    async def kafka(_: ColourFolders, name: str) -> str:
+        return f"{name}:1"
+
+    monkeypatch.setattr(operations, "read_topics", read)
+    monkeypatch.setattr(operations, "write_records", write)
+    monkeypatch.setattr(ColourOperations, "_write", write_colours)
+    monkeypatch.setattr(ColourOperations, "colours", newest)
+    monkeypatch.setattr(ColourFolders, "kafka", kafka)
+    under_test = ColourOperations("k", Topics("s"), ColourFolders(dict.fromkeys(NAMES, tmp_path)), "me")
+    assert not await under_test.copy_keys("blue"), "green has keys from before its sleep"
+    for _ in range(2):
+        assert await under_test.copy_keys("green", if_awaited=True)
+    followed = IssuedKeys()
+    for key_record in topics["green:1"]:
+        followed.take(key_record.key, key_record.value, 0)
+    assert followed.by_id == {key.id: key for key in (kept_key, new_key)}
+    assert records == [record, record.with_keys("green", 7)]
+
+
+async def test_a_wake_that_fails_after_the_old_stream_was_put_aside_names_its_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asleep = Colour(0, ColourState.ASLEEP, (), "")
+    record = Colours({"blue": Colour(10_000, ColourState.ACTIVE, (), ""), "green": asleep}, (), 1, "test")
+    folder = tmp_path / "green"
+    folder.mkdir()
+    mesh = RunningMesh(
+        pid=1, created=1, stream="s", kafka="", brokers=1, url="", trigger="auto", partitions=4
+    )
+    running.write(folder, mesh)
+
+    async def fail(*arguments: Any) -> None:
+        make_room = arguments[-1]
+        make_room()
+        raise Retryable("Kafka did not answer")
+
+    monkeypatch.setattr(ColourOperations, "_step", fail)
+    monkeypatch.setattr(ColourOperations, "_require_fit_pipes", AsyncMock())
+    monkeypatch.setattr(ColourOperations, "colours", AsyncMock(return_value=record))
+    folders = {"blue": tmp_path / "blue", "green": folder}
+    under_test = ColourOperations("k", Topics("s"), ColourFolders(folders), "me")
+    with pytest.raises(
+        Retryable, match=f"Kafka did not answer; the old stream of green is in {folder}-4-part"
+    ):
+        await under_test.wake("green", "because", 60, SetupChange(partitions=8))
+    assert (tmp_path / "green-4-partitions").is_dir()
+
+
+async def test_a_colour_that_woke_without_the_other_one_awaits_its_write_keys(
+    colours: ColoursUnderTest,
+) -> None:
+    await colours.judge(blue=Condition.STABLE, green=Condition.STABLE)
+    await colours.write(green=ColourState.ASLEEP)
+    await colours.operations().wake("green", "because", 60)
+    assert (await colours.operations().colours()).colours["green"].awaits_keys, "blue has no Kafka"
+    with pytest.raises(Retryable, match="green has not got the issued write keys of blue"):
+        await colours.operations().shift(TO_GREEN, "because")
+    await colours.operations().shift(TO_GREEN, "blue is lost", kind=ActionKind.RECOVER)
+    assert (await colours.operations().colours()).shares == TO_GREEN
+
+
+async def test_an_actor_that_was_frozen_in_a_step_changes_nothing_after_another_step(
+    colours: ColoursUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    half, write = {"blue": 5000, "green": 5000}, ColourLog.write
+
+    async def write_late(log: ColourLog, change: Callable[[Colours | None], Awaitable[Colours]]) -> None:
+        """Be frozen just before, while another actor takes a step."""
+        monkeypatch.setattr(ColourLog, "write", write)
+        monkeypatch.setattr(operations, "_STEP_S", 60)
+        await colours.operations(actor="other").shift(half, "because", kind=ActionKind.RECOVER)
+        await write(log, change)
+
+    monkeypatch.setattr(operations, "_STEP_S", 0)
+    monkeypatch.setattr(ColourLog, "write", write_late)
+    with pytest.raises(StepRefused, match="another step was taken"):
+        await colours.operations().shift(TO_GREEN, "because", kind=ActionKind.RECOVER)
+    after = await colours.operations().colours()
+    assert (after.shares, after.by) == (half, "other")
+
+
+async def test_a_record_that_is_written_beside_a_change_is_its_basis(
+    colours: ColoursUnderTest,
+) -> None:
+    log = ColourLog(colours.kafka, ControlTopics(f"{colours.stream}-control"), "test")
+    await log.start()
+    seen: list[str] = []
+
+    async def change(newest: Colours | None) -> Colours:
+        assert newest is not None
+        seen.append(newest.by)
+        if len(seen) == 1:
+            await colours.operations(actor="person").shift(TO_GREEN, "because", kind=ActionKind.RECOVER)
+        return replace(newest, by="start")
+
+    await log.write(change)
+    await log.stop()
+    assert seen == ["test", "person"]
+    after = await colours.operations().colours()
+    assert (after.shares, after.by) == (TO_GREEN, "start")
 
 
 async def test_what_waits_in_a_colour_whose_kafka_is_away_is_not_taken_for_nothing(
@@ -267,9 +400,7 @@ async def test_a_drain_waits_until_the_front_gives_the_colour_nothing_and_lake_h
         mesh = running.read(folder)
         assert mesh is not None
         running.write(folder, mesh.model_copy(update={"kafka": colours.kafka}))
-    log = ColourLog(colours.kafka, ControlTopics(f"{colours.stream}-control").colours, "test")
-    await log.write(replace(await colours.operations().colours(), fronts=(front,)))
-    await log.stop()
+    await colours.write_record(replace(await colours.operations().colours(), fronts=(front,)))
     await colours.judge(blue=Condition.STABLE, green=Condition.STABLE)
     async with AIOKafkaProducer(bootstrap_servers=colours.kafka) as producer:
         await producer.send_and_wait(topics.enriched, b"event", partition=0)

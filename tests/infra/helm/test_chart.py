@@ -31,6 +31,7 @@ from hifi.pipe.limits import PipeLimits
 from hifi.pipe.vault import VaultSettings
 from hifi.runtime.connect_credentials import ConnectSettings
 from hifi.runtime.egress import Egress, EgressKind, EgressSettings, read_allowed
+from hifi.runtime.http.trusted_hosts import split_hosts
 from hifi_cli.commands.acl import principals
 from hifi_cli.reference.chart import SERVICES
 from hifi_cli.reference.pages import settings_of
@@ -44,7 +45,10 @@ from hifi_infra.kafka.backlog import reads
 from hifi_infra.kafka.setup_job import SetupSettings
 from hifi_infra.kubernetes import colour_route
 from hifi_infra.kubernetes.colours import KubernetesColoursSettings
+from hifi_infra.kubernetes.quantity import quantity
+from hifi_normalize.settings import NormalizeSettings
 from hifi_observe.alarms.alarm import KINDS
+from hifi_state.settings import StateSettings
 
 pytestmark = pytest.mark.timeout(1200)  # the first test may build Helm
 
@@ -293,6 +297,10 @@ def test_drivers_of_spark_make_pods_in_which_functions_reach_no_token_and_no_sec
         policies = chart.of("NetworkPolicy")
         assert _peers(policies[service], "driver") == {name}
         assert _peers(policies[name], 7079) == {service, name}
+    egress = [
+        peer for rule in chart.of("NetworkPolicy")["lake-spark"]["spec"]["egress"] for peer in rule["to"]
+    ]
+    assert not any("ipBlock" in peer for peer in egress), "only the pod of lake writes to buckets"
     conf = json.loads(chart.variables("enrich")["HIFI_ENRICH_CONF"])
     assert (conf["spark.executor.memoryOverhead"], conf["spark.executor.instances"]) == ("1g", "3")
     [volume] = (volume for volume in pods["lake-spark"]["spec"]["volumes"] if volume["name"] == "volume-0")
@@ -445,6 +453,25 @@ def test_memory_and_drains_are_those_of_compose(
                 assert float(drain) == settings_of(name).model_fields["drain_s"].default
 
 
+def test_normalize_has_memory_for_itself_and_for_a_function_that_uses_all_that_it_may(
+    full_chart: Rendered,
+) -> None:
+    [container] = full_chart.of("Deployment")["normalize"]["spec"]["template"]["spec"]["containers"]
+    variables = full_chart.variables("normalize")
+
+    def default(name: str) -> int:
+        text = variables.get(f"HIFI_{name.upper()}")
+        return int(text or NormalizeSettings.model_fields[name].default)
+
+    at_start_bytes = (
+        96 + 64
+    ) * 2**20  # of normalize and of the function's worker, as measured, and a third more
+    kept_bytes = default("normalize_buffer_bytes") + 150 * default("normalize_max_fingerprints")
+    function_bytes = default("normalize_function_memory_mb") * 2**20
+    limit_bytes = quantity(container["resources"]["limits"]["memory"])
+    assert at_start_bytes + kept_bytes + function_bytes <= limit_bytes
+
+
 def _settings(name: str) -> set[str]:
     """The variables that a component reads."""
     if name == "connect":
@@ -483,6 +510,45 @@ def test_each_variable_is_a_setting_of_its_service_with_a_value_that_it_takes(
                 assert settings.stream == variables["HIFI_STREAM"]
                 EgressSettings()
             KafkaSecuritySettings()
+
+
+def test_settings_of_all_services_take_precedence_over_the_defaults_of_the_chart(helm: list[str]) -> None:
+    conf = r'{"spark.task.cpus": "2"}'
+    options = [
+        *("--set", "kafka.bootstrapServers=kafka:9092", "--set", "services.enrich.executors.instances=2"),
+        *(
+            "--set",
+            "settings.HIFI_ENRICH_DRIVER_MEMORY=4g",
+            "--set-literal",
+            f"settings.HIFI_ENRICH_CONF={conf}",
+        ),
+    ]
+    variables = render(helm, *options).variables("enrich")
+    assert variables["HIFI_ENRICH_DRIVER_MEMORY"] == "4g"
+    rendered_conf = json.loads(variables["HIFI_ENRICH_CONF"])
+    assert (rendered_conf["spark.task.cpus"], rendered_conf["spark.executor.instances"]) == ("2", "2")
+    assert render(helm, *options[:2]).variables("enrich")["HIFI_ENRICH_DRIVER_MEMORY"] == "768m"
+
+
+def test_programs_of_other_namespaces_read_views_by_the_names_of_the_service(full_chart: Rendered) -> None:
+    chart_names = {"try-hifi-view.shop", "try-hifi-view.shop.svc", "try-hifi-view.shop.svc.cluster.local"}
+    assert set(split_hosts(full_chart.variables("view")["HIFI_VIEW_HOSTS"])) == chart_names
+
+
+def test_the_windows_of_a_step_fit_on_the_volume_of_state(full_chart: Rendered) -> None:
+    state = dict(full_chart.pods())["state"]["spec"]
+    [size] = [volume["emptyDir"]["sizeLimit"] for volume in state["volumes"] if volume["name"] == "tmp"]
+    assert quantity(size) >= 1.5 * StateSettings.model_fields["state_max_file_bytes"].default
+
+
+def test_without_scale_the_services_have_the_instances_that_the_values_name(helm: list[str]) -> None:
+    values = VALUES["executor"]
+    options = ("--set", "services.scale.enabled=false", "--set", "services.egest.replicas=3")
+    deployments = render(helm, "-f", str(values), *options).of("Deployment")
+    replicas = {
+        name: deployments[name]["spec"]["replicas"] for name in ("ingest", "normalize", "egest", "retrier")
+    }
+    assert replicas == {"ingest": 2, "normalize": 2, "egest": 3, "retrier": 1}
 
 
 def test_numbers_are_written_in_full(renderings: Mapping[str, Rendered]) -> None:
@@ -608,6 +674,11 @@ def test_the_rules_of_scaling_are_those_of_the_autoscaler(
             {"type": "Pods", "value": 1, "periodSeconds": policy.down_after_s}
         ]
         assert "replicas" not in renderings["external"].of("Deployment")[name]["spec"]
+        is_replaced = name in full_chart.of(
+            "ScaledObject"
+        )  # KEDA's webhook refuses a second scaler without it
+        unchecked = autoscaler["metadata"].get("annotations", {}).get("validations.keda.sh/hpa-ownership")
+        assert unchecked == ("false" if is_replaced else None), name
     topics = Topics("hifi")
     objects = full_chart.of("ScaledObject")
     assert set(objects) == {"normalize", "egest"}

@@ -23,6 +23,8 @@ COLOURS: Final = (
     "colours.green.kafka=green-kafka:9092",
 )
 
+LAKE_EXECUTORS: Final = ("services.lake.enabled=true", "services.lake.executors.instances=2")
+
 
 @pytest.fixture(scope="module")
 def helm() -> list[str]:
@@ -88,6 +90,18 @@ def helm() -> list[str]:
         (
             ["services.enrich.executors.instances=2", "services.enrich.env.HIFI_ENRICH_MASTER=local"],
             "services.enrich.env.HIFI_ENRICH_MASTER: services.enrich.executors.instances sets it",
+        ),
+        (
+            ["services.enrich.executors.instances=2", "settings.HIFI_ENRICH_MASTER=local"],
+            "settings.HIFI_ENRICH_MASTER: services.enrich.executors.instances sets it",
+        ),
+        (
+            [*LAKE_EXECUTORS, "settings.HIFI_PIPES_LAKE_WAREHOUSES=/lake\\,s3://lake"],
+            "HIFI_PIPES_LAKE_WAREHOUSES (/lake,s3://lake) has buckets, to which only the pod of lake writes",
+        ),
+        (
+            [*LAKE_EXECUTORS, "services.lake.env.HIFI_PIPES_LAKE_WAREHOUSES=s3://lake"],
+            "set services.lake.executors.instances to 0",
         ),
         (["services.state.executors.instances=2"], "'executors' not allowed"),
         (["settings.REGION=eu"], "settings.REGION: settings begin with HIFI_"),

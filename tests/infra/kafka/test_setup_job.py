@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
+from hifi.control.declaration import Declaration
 from hifi.control.principals.principal import token_sha256
 from hifi.control.principals.principal_store import read_principals, revoke_principal
 from hifi.kafka.admin import partition_counts
 from hifi.kafka.topics import ControlTopics, Topics
+from hifi.kafka.visit import write_records
 from hifi.pipe.model import ConnectorDestination, Pipe
 from hifi.pipe.registry import read_registry
 from hifi.runtime.clock import now_us
@@ -213,19 +215,33 @@ async def test_the_first_administrator_has_the_given_token_and_stays_revoked(
     assert (await read_principals(kafka, control)).by_name == {}
 
 
-async def test_with_a_control_plane_only_pipes_that_are_missing_are_published(
+async def test_with_a_control_plane_only_pipes_that_it_has_not_decided_about_are_published(
     kafka: str, stream: str, tmp_path: Path
 ) -> None:
-    job_settings = settings(kafka, stream, partitions=1, pipes_folder=tmp_path, control=f"{stream}-control")
+    """A pipe that was deleted through the control plane does not come back from the folder."""
+    control = ControlTopics(f"{stream}-control")
+    job_settings = settings(kafka, stream, partitions=1, pipes_folder=tmp_path, control=control.control)
     write(tmp_path, "one")
     await set_up(job_settings)
     first = await read_registry(kafka, Topics(stream))
     write(tmp_path, "one", "changed")
     write(tmp_path, "two")
+    write(tmp_path, "deleted")
+    deletion = Declaration("deleted", None, "ann", now_us())
+    await write_records(kafka, "test", (control.declared, [deletion.record()]))
     await set_up(job_settings)
     second = await read_registry(kafka, Topics(stream))
     assert second.pipes["one"] == first.pipes["one"]
     assert set(second.pipes) == {"one", "two"}
+
+
+async def test_a_colour_gets_its_pipes_before_another_job_has_made_the_topics_of_the_control_plane(
+    kafka: str, stream: str, tmp_path: Path
+) -> None:
+    write(tmp_path, "one")
+    colour_settings = {"colour": "blue", "control": f"{stream}-blue"}
+    await set_up(settings(kafka, stream, partitions=1, pipes_folder=tmp_path, **colour_settings))
+    assert set((await read_registry(kafka, Topics(stream))).pipes) == {"one"}
 
 
 async def test_a_token_that_is_too_short_is_refused(kafka: str, stream: str, tmp_path: Path) -> None:

@@ -32,3 +32,10 @@ def test_only_pipes_that_a_control_plane_has_not_decided_about_are_put_into_forc
 def test_all_pipes_are_put_into_force_at_the_first_start() -> None:
     folder = [pipe_to("kept"), pipe_to("fresh")]
     assert split_decided(RegistrySnapshot(1, {}, -1, {}), set(), folder) == (folder, [])
+
+
+def test_a_pipe_of_a_later_release_is_left_beside_a_control_plane() -> None:
+    """It cannot be read here, as on a way back to an older release; it is in force all the same."""
+    registry = RegistrySnapshot(1, {}, 3, {}, held={"held": "a later release wrote it"})
+    folder = [pipe_to("held"), pipe_to("fresh")]
+    assert split_decided(registry, set(), folder) == ([pipe_to("fresh")], ["held"])

@@ -1,7 +1,7 @@
 """The service `colours` as a whole, but for Kafka: a record in memory, and a model of the API."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ from tests.support.kubernetes.egest_deployment import egest_body
 from tests.support.kubernetes.gateway import BACKENDS, ModelledGateway
 
 from hifi.delivery.colours import Colours, ColourState, FrontAddress
+from hifi.kafka.topics import ControlTopics
 from hifi.runtime.errors import Misconfigured, Retryable
 from hifi.runtime.service import Service
 from hifi_infra.colours import colours_service
@@ -41,9 +42,9 @@ class MemoryLog(ColourLog):
     async def catch_up(self) -> None:
         """There is nothing new."""
 
-    async def write(self, colours: Colours) -> None:
+    async def write(self, change: Callable[[Colours | None], Awaitable[Colours]]) -> None:
         """Keep the record."""
-        self.newest, self.newest_offset = colours, self.newest_offset + 1
+        self.newest, self.newest_offset = await change(self.newest), self.newest_offset + 1
 
 
 class ColouredApi(ModelledGateway):
@@ -87,9 +88,9 @@ async def running(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AsyncItera
     monkeypatch.setattr(gateway, "ROUTE", ROUTE)
     api, logs = ColouredApi(), list[MemoryLog]()
 
-    def make_log(*arguments: str) -> MemoryLog:
+    def make_log(bootstrap: str, control: ControlTopics, client_id: str) -> MemoryLog:
         """Make the one log."""
-        logs.append(MemoryLog(*arguments))
+        logs.append(MemoryLog(bootstrap, control, client_id))
         return logs[0]
 
     access = ApiAccess("https://kubernetes.example", tmp_path / "token", tmp_path / "ca.crt", "shop")
@@ -127,7 +128,11 @@ async def test_it_gives_all_requests_to_blue_at_first_and_follows_the_record(run
     assert [(front.url, front.stats) for front in record.fronts] == [("https://events.example", "")]
     assert record.colours["green"].ingest == ("http://green-hifi-ingest:8080",)
     await running.until_shares(record.shares)
-    await running.log.write(record.with_shares(ALL_GREEN, 1, "test"))
+
+    async def shifted(_: Colours | None) -> Colours:
+        return record.with_shares(ALL_GREEN, 1, "test")
+
+    await running.log.write(shifted)
     await running.until_shares(ALL_GREEN)
 
 

@@ -5,9 +5,10 @@ import asyncio
 import orjson
 import pytest
 
-from hifi.control.declaration import NONE, Declaration, Declarations
+from hifi.control.declaration import NONE, Declaration, Declarations, DeclaredState, undeclared
 from hifi.control.declaration_log import DeclarationLog
 from hifi.pipe.model import Pipe
+from hifi.pipe.revision import PipeRevision
 
 
 def pipe(note: str, name: str = "flights") -> Pipe:
@@ -37,6 +38,19 @@ def test_the_first_of_two_that_replace_the_same_declaration_counts():
     ]
     take_declaration(declared, 12, 7, "eve")
     assert declared.newest["flights"].author == "eve"
+
+
+def test_a_pipe_that_was_paused_without_a_declaration_stays_paused_and_can_be_resumed():
+    """As after `hifi pipes pause` in a mesh that gets a control plane later, or in a restored backup."""
+    declared, paused_revision = Declarations(), PipeRevision(pipe("x"), 1, paused=True)
+    assert declared.paused("flights", paused_revision)
+    assert not declared.paused("flights", PipeRevision(pipe("x"), 1))
+    assert not declared.paused("flights", None)
+    before = undeclared(paused_revision)
+    assert before.state is DeclaredState.PAUSED
+    assert before.with_pause("ann", 1, paused=False).state is DeclaredState.ACTIVE
+    take_declaration(declared, 3, NONE)
+    assert not declared.paused("flights", paused_revision)  # the declaration counts, not what is in force
 
 
 def test_a_record_written_twice_counts_once():

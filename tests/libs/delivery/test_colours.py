@@ -73,6 +73,28 @@ def test_what_is_open_in_a_colour_is_in_the_record_while_it_sleeps() -> None:
     assert asleep.with_state("green", ColourState.IDLE, 9, "me").colours["green"].left_open == ()
 
 
+def test_a_colour_that_woke_awaits_the_write_keys_of_the_other_one_until_it_has_them() -> None:
+    asleep = colours(green_state=ColourState.ASLEEP)
+    for woken in (
+        asleep.with_state("green", ColourState.IDLE, 8, "me"),
+        asleep.with_setup("green", ColourSetup(8), 8, "me"),
+    ):
+        assert woken.colours["green"].awaits_keys
+        assert decode(woken.record().value) == woken
+        assert woken.with_state("green", ColourState.DRAINING, 9, "me").colours["green"].awaits_keys
+        assert woken.with_keys("green", 7) == woken, "it was woken again since"
+        complete = woken.with_keys("green", 8)
+        assert (complete.colours["green"].awaits_keys, complete.by, complete.at_ms) == (False, "me", 8)
+        shifted_colours = woken.with_shares({"blue": 0, "green": 10_000}, 9, "me")
+        with pytest.raises(Misconfigured, match="green has not got the issued write keys of blue yet"):
+            shifted_colours.with_sleep("blue", (), 10, "me")
+    assert not asleep.colours["green"].awaits_keys
+    before = colours().json()
+    for colour in before["colours"].values():
+        del colour["awaits_keys"]
+    assert decode(orjson.dumps(before)) == colours(), "of a release before"
+
+
 def test_shares_that_do_not_add_up_are_refused() -> None:
     for shares in ({"blue": 5000, "green": 4999}, {"blue": -1, "green": 10_001}):
         with pytest.raises(Misconfigured, match="do not add up"):

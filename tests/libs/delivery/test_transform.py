@@ -39,6 +39,23 @@ def test_numbers_keep_their_digits(expression: str, data: str, result: str) -> N
     assert compile_transform(expression)(data.encode()).decode() == result
 
 
+@pytest.mark.parametrize(
+    ("expression", "data", "result"),
+    [
+        ("contains(@, `1`)", "[true]", "false"),
+        ("contains(@, `true`)", "[1.0]", "false"),
+        ("contains(@, `[1]`)", "[[true]]", "false"),
+        ("contains(@, `1`)", "[0,1.0]", "true"),
+        ("contains(@, 'b')", '"abc"', "true"),
+        ("[?@==`[1]`]", "[[true],[1.0],[1]]", "[[1.0],[1]]"),
+        ('[?@!=`{"a":0}`]', '[{"a":false},{"a":0}]', '[{"a":false}]'),
+        ("[?@==`1`]", "[true,1,1.0]", "[1,1.0]"),
+    ],
+)  # fmt: skip
+def test_a_truth_value_is_no_number_at_any_depth(expression: str, data: str, result: str) -> None:
+    assert compile_transform(expression)(data.encode()).decode() == result
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("expression", "value", "reason"),

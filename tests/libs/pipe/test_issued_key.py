@@ -5,7 +5,15 @@ import hashlib
 import orjson
 import pytest
 
-from hifi.pipe.issued_key import IssuedKey, IssuedKeys, issued_key, new_key, read_origin, rotated
+from hifi.pipe.issued_key import (
+    IssuedKey,
+    IssuedKeys,
+    issued_key,
+    key_revocation,
+    new_key,
+    read_origin,
+    rotated,
+)
 from hifi.pipe.model import Pipe
 from hifi.pipe.revision import PipeRecord, pipe_record
 from hifi.pipe.source import HttpSource
@@ -44,7 +52,10 @@ def test_a_key_expires_and_is_revoked() -> None:
     keys = filled(made(KEY, "flights", 10 * S), made(OTHER))
     assert keys.of_hash(digest(KEY), 10 * S - 1) is not None
     assert keys.of_hash(digest(KEY), 10 * S) is None
-    keys.take(made(OTHER).id.encode(), None, 0)
+    assert keys.revoked_at(made(OTHER).id) is None
+    revocation = key_revocation(made(OTHER).id)
+    keys.take(revocation.key, revocation.value, 7)
+    assert keys.revoked_at(made(OTHER).id) == 7
     assert keys.of_hash(digest(OTHER), S) is None
     assert keys.of_hash(digest("unknown"), S) is None
 

@@ -6,12 +6,16 @@ from typing import Any
 import pytest
 
 from hifi.check.pipe_check import check_folder
+from hifi.kafka.security.access import CONNECT_STORES, connect_group
+from hifi.kafka.topics import Topics
 from hifi.pipe.limit_check import refusals, require_allowed, require_granted
 from hifi.pipe.limits import pipe_limits
 from hifi.pipe.model import Lookup, Pipe
 from hifi.pipe.secret import Secret
 from hifi.runtime.errors import Misconfigured
 from hifi.spark.lookup_reader import read_rows
+from hifi_infra.colours.colour_mesh import control_planes
+from hifi_infra.connect.worker_settings import worker_settings
 
 PIPE = """\
 pipe: orders
@@ -191,8 +195,67 @@ def test_no_pipe_reads_or_writes_topics_of_hifi(monkeypatch: pytest.MonkeyPatch)
         )
         [reason] = [reason for path, reason in refusals(pipe, pipe_limits()) if path[-1] in settings]
         assert "is hifi's own" in reason
-    assert pipe_limits().refuse_topic("shop-connect.customers") is None
     assert pipe_limits().refuse_topic("shopping.orders") is None
+
+
+@pytest.mark.parametrize("variables", [{}, {"HIFI_CONTROL": "shop-blue", "HIFI_COLOURS": "plane"}])
+def test_topics_of_every_control_plane_and_colour_are_refused(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]
+) -> None:
+    """egest and collect of a colour know the one colour only, and of a stream without colours none."""
+    for name in ("HIFI_CONTROL", "HIFI_COLOURS"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in ({"HIFI_STREAM": "shop"} | variables).items():
+        monkeypatch.setenv(name, value)
+    for topic in (
+        *(control.principals for control in control_planes("shop")),
+        *("shop-control.principals", "shop-green.declared", "shop.raw"),
+        *(f"{name}.schemas" for name in variables.values()),
+    ):
+        assert "is hifi's own" in str(pipe_limits().refuse_topic(topic)), topic
+    assert pipe_limits().refuse_topic("shop-red.orders") is None
+
+
+def test_topics_of_kafka_connect_are_for_the_pipe_with_their_connector(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A writer of `configs` declares connectors with any password; a reader of changes sees other pipes' rows."""
+    monkeypatch.setenv("HIFI_STREAM", "shop")
+    limits = pipe_limits()
+    group = connect_group(Topics("shop"))
+    settings = worker_settings(
+        {"bootstrap.servers": "kafka:9092"}, group=group, listener="", plugins="", copies=1, secrets=[]
+    )
+    own_topics = {value for name, value in settings.items() if name.endswith(".storage.topic")}
+    assert len(own_topics) == len(CONNECT_STORES)
+    for topic in own_topics:
+        assert "Kafka Connect itself" in str(limits.refuse_topic(topic))
+        assert "Kafka Connect itself" in str(limits.refuse_topic(topic, has_connector=True))
+    kafka = {"kind": "kafka", "bootstrap": "10.0.0.1:9092", "topic": "shop-connect.customers"}
+    changes = kafka | {
+        "kind": "debezium", "connect": "http://connect:8083", "tables": ["public.a"],
+        "database": {"host": "10.0.0.2", "name": "a", "user": "a", "password_file": "/run/a"},
+    }  # fmt: skip
+    cluster = {"bootstrap": "10.0.0.1:9092"}
+    for source, topics, paths in [
+        (changes, {"topic": "a", "positions_topic": "b"}, set()),
+        (
+            kafka,
+            {"topic": "shop-connect.a", "positions_topic": "shop-connect.b.keys"},
+            {"source", "destinations"},
+        ),
+    ]:
+        pipe = Pipe.model_validate(
+            {
+                "pipe": "a",
+                "source": source,
+                "destinations": [{"name": "a", "kind": "kafka", "settings": cluster | topics}],
+            }
+        )
+        reasons = [(path, reason) for path, reason in refusals(pipe, limits) if "topic" in str(path[-1])]
+        assert {path[0] for path, _ in reasons} == paths
+        assert len(reasons) == (3 if paths else 0)
+        assert all("is for what Kafka Connect writes" in reason for _, reason in reasons)
 
 
 def test_every_kind_of_secret_of_a_pipe_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:

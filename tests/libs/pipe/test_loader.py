@@ -8,7 +8,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from hifi.pipe.loader import PipeProblem, load
-from hifi.pipe.model import Pipe
+from hifi.pipe.model import MapRule, Pipe
 from hifi.pipe.shared_keys import require_keys_of_their_own
 from hifi.runtime.errors import Misconfigured
 
@@ -101,6 +101,28 @@ def test_a_problem_is_reported_with_its_line(
         (problem.line, problem.where) == (line, key_path) and message in problem.message
         for problem in found_problems
     ), found_problems
+
+
+@pytest.mark.parametrize(
+    ("time_format", "message"),
+    [
+        ("%Y %W", "add %u"),
+        ("%Y week %U", "add %u"),
+        ("%Y-%m-%d %H:%M %p", "AM or PM (%p) need each other"),
+        ("%Y-%m-%d %I:%M", "AM or PM (%p) need each other"),
+        ("%d/%m %H:%M", "each time would be in 1900"),
+        ("%H:%M %%Y", "each time would be in 1900"),
+        *(
+            (accepted, "")
+            for accepted in ("%Y %W %u", "%G-W%V-%u", "%d.%m.%y %I:%M %p", "%c", "%Y", "epoch_s", "iso8601")
+        ),
+    ],
+)
+def test_a_time_format_that_loses_a_part_of_the_time_is_refused(
+    tmp_path: Path, time_format: str, message: str
+) -> None:
+    found = problems(tmp_path, f"{GOOD}normalize:\n  fields:\n    t: {{time: {{format: '{time_format}'}}}}\n")
+    assert [(problem.line, message in problem.message) for problem in found] == [(9, True)] * bool(message)
 
 
 def test_aliases_that_stand_for_too_much_are_refused_before_they_are_followed(tmp_path: Path) -> None:
@@ -326,6 +348,47 @@ def test_a_number_that_records_cannot_hold_is_refused(
     [problem] = problems(tmp_path, GOOD + f"    {declared}\n")
     assert (problem.line, problem.where) == (7, where)
     assert message in problem.message
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("123456789012345678.25", "a double has fewer digits and would be 1.2345678901234568e+17"),
+        ("&a 0.10000000000000000000001", "a double has fewer digits and would be 0.1"),
+        ("{a: [-1.00000000000000001]}", "a double has fewer digits"),
+        ("2026-07-01T12:00:00.123456789Z", "a time without quotes"),
+        ("2026-07-01 12:00:00", "a time without quotes"),
+        ("!!binary aGk=", "JSON has no value of the type bytes"),
+        ("!!set {a, b}", "JSON has no value of the type CommentedSet"),
+        ("{1.10: a}", "the key 1.1 is no text"),
+        ("{true: a}", "the key True is no text"),
+    ],
+)
+def test_a_constant_that_would_become_another_value_is_refused(
+    tmp_path: Path, value: str, message: str
+) -> None:
+    [problem] = problems(tmp_path, f"{GOOD}normalize:\n  fields:\n    a: {{default: {value}}}\n")
+    assert (problem.line, message in problem.message) == (9, True), problem
+
+
+@pytest.mark.parametrize(
+    ("value", "constant"),
+    [
+        ("&a true", True),
+        ("[&a false, *a]", [False, False]),
+        ("0.30000000000000004", 0.30000000000000004),
+        ("-1.50e-3", -0.0015),
+        ("!!float 1", 1.0),
+        ("2026-07-01", "2026-07-01"),
+        ("!!str 5", "5"),
+        ("{200: a}", {"200": "a"}),
+    ],
+)
+def test_a_constant_is_the_value_that_is_written(tmp_path: Path, value: str, constant: object) -> None:
+    assert problems(tmp_path, f"{GOOD}normalize:\n  fields:\n    a: {{default: {value}}}\n") == []
+    rule = (load(tmp_path)[0][0].pipe.normalize.fields or {})["a"]
+    assert isinstance(rule, MapRule)
+    assert repr(rule.default) == repr(constant)
 
 
 def test_a_default_beyond_64_bits_is_refused(tmp_path: Path) -> None:

@@ -303,6 +303,19 @@ async def test_a_name_is_resolved_and_judged(monkeypatch: pytest.MonkeyPatch) ->
         ("loopback", "localhost", None),
         ("", "0x7f.1", "a loopback address"),
         ("", "[::ffff:127.0.0.1]", "a loopback address"),
+        ("", "[2606:2800:220:1::1]", None),
+        *(
+            ("", host, "clients read differently; write it in the form [0-9.]+$")
+            for host in (
+                "010.0.0.5",
+                "0127.0.0.1",
+                "0172.020.0.1",
+                "93.184.216.034",
+                "1572395042",
+                "93.0xb8.1",
+            )
+        ),
+        ("10.0.0.0/8", "012.0.0.1", "write it in the form 10.0.0.1"),
     ],
 )
 def test_a_client_that_resolves_names_gets_names_that_the_operator_allows(

@@ -231,6 +231,18 @@ def test_a_double_cannot_be_a_key(catalyst: Catalyst) -> None:
     ]
 
 
+def test_a_timestamp_cannot_be_the_key_of_a_column_of_texts(catalyst: Catalyst) -> None:
+    lookup = {"file": "/a.csv", "key": {"at": "time"}, "fields": {"x": "x"}}
+    lookups = {
+        "text": lookup,
+        "time": {**lookup, "fields": {"y": "x"}, "types": {"time": "timestamp"}},
+        "text-field": {**lookup, "key": {"s": "time"}, "fields": {"z": "x"}},
+    }
+    messages = problems(catalyst, fields={"at": "timestamp", "s": "string"}, lookups=lookups)
+    assert list(messages) == ["enrich.lookups.text.key.at"]
+    assert "types: {time: timestamp}" in messages["enrich.lookups.text.key.at"]
+
+
 def test_a_result_that_cannot_be_written_as_json_is_reported(catalyst: Catalyst) -> None:
     messages = problems(catalyst, fields={"n": "int"}, derive={"v": "map(struct(n), 1)"})
     assert list(messages) in ([], ["enrich.derive.v"])

@@ -1,5 +1,6 @@
 """Reading lookups: every kind of source, and every way in which one can be wrong."""
 
+import re
 import socket
 import sqlite3
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from sqlalchemy import make_url
 from hifi.pipe.model import Lookup, SqlTable
 from hifi.runtime.egress import EgressRefused
 from hifi.runtime.errors import Misconfigured
-from hifi.spark.lookup_reader import ReadLimits, _connection_arguments, read_rows
+from hifi.spark.lookup_reader import ReadLimits, _connection_arguments, _url, read_rows
 
 CSV = 'code,name\nAA,"American, Inc."\nUA,\n'
 
@@ -290,3 +291,52 @@ def test_a_url_with_another_way_to_a_server_or_file_is_refused(
     monkeypatch.setenv("HIFI_PIPES_LOOKUP_FOLDERS", str(tmp_path))
     with pytest.raises((EgressRefused, ValueError), match=reason):
         _connection_arguments(make_url(url), "p")
+
+
+@pytest.mark.parametrize("dialect", ["postgresql+psycopg", "mysql+pymysql"])
+@pytest.mark.parametrize(
+    "address",
+    ["ge@heim@db", "ge@heim:w0rd@db", "ge@heim-w0rd@db:3306", "ge@heim/w0rd@db", "ge@heim?w0rd=1@db"],
+)
+def test_no_part_of_a_password_that_is_not_percent_encoded_is_told(
+    monkeypatch: pytest.MonkeyPatch, dialect: str, address: str
+) -> None:
+    monkeypatch.setenv("HIFI_EGRESS_ALLOW", "")
+    monkeypatch.setenv("DB", f"{dialect}://shop:{address}/shop")
+    sql = {"url": {"env": "DB"}, "query": "select 1"}
+    declared = Lookup.model_validate({"sql": sql, "key": {"c": "c"}, "fields": {"n": "n"}})
+    with pytest.raises(Misconfigured, match="percent-encode user and password") as refusal:
+        read_rows(declared, "p")
+    assert not re.search("heim|w0rd", str(refusal.value))
+
+
+@pytest.mark.parametrize(
+    "text", ["mysql://us@er:p%40ss@db:3306/shop", "mysql://u:p/s?s@db", "sqlite:////a@b@c.db"]
+)
+def test_urls_with_encoded_passwords_are_read(text: str) -> None:
+    assert _url(text) == make_url(text)
+
+
+@pytest.mark.parametrize(
+    ("url", "is_allowed"),
+    [
+        ("postgresql+psycopg://8.8.8.8/db?sslrootcert=system", True),
+        ("postgresql+psycopg://8.8.8.8/db?sslrootcert={own}/ca.pem", True),
+        ("postgresql+psycopg://8.8.8.8/db?sslrootcert=/run/other/ca.pem", False),
+        ("postgresql+psycopg://8.8.8.8/db?sslrootcert={own}/ca.pem&sslrootcert=/run/other/ca.pem", False),
+        ("mysql+pymysql://8.8.8.8/db?ssl_ca=/run/other/ca.pem", False),
+        ("mysql+pymysql://8.8.8.8/db?SSL_CA=/run/other/ca.pem", False),
+    ],
+)
+def test_authorities_of_a_url_are_files_of_the_pipe(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, url: str, is_allowed: bool
+) -> None:
+    """Whether a file can be read tells whether it exists."""
+    monkeypatch.setenv("HIFI_EGRESS_ALLOW", "")
+    monkeypatch.setenv("HIFI_PIPES_SECRET_FOLDERS", str(tmp_path))
+    parsed = make_url(url.format(own=tmp_path / "p"))
+    if is_allowed:
+        assert _connection_arguments(parsed, "p")["hostaddr"] == "8.8.8.8"
+        return
+    with pytest.raises(EgressRefused, match="not allowed"):
+        _connection_arguments(parsed, "p")

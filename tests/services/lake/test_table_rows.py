@@ -10,7 +10,7 @@ from hifi.pipe.model import SqlType
 from hifi.spark.spark_session import local_spark
 from hifi_cli.reference.value_types import ICEBERG
 from hifi_iceberg.declaration import IcebergSettings, LakeTable
-from hifi_lake.batch.table_rows import ROW, with_rows
+from hifi_lake.batch.table_rows import DELETES, ROW, with_rows
 
 SCHEMA = (
     "value binary, headers array<struct<key string, value binary>>, accepted_us bigint, seq string,"
@@ -91,3 +91,81 @@ def test_bytes_that_no_reader_of_a_file_could_decode_are_not_stored(spark: Spark
     rows = with_rows(spark.createDataFrame([record], SCHEMA), table, "0a" * 16)
     row = rows.select(f"{ROW}.v", f"{ROW}.subject").collect()[0]
     assert tuple(row) == (None, "c\N{REPLACEMENT CHARACTER}d")
+
+
+LONG_NUMBER = "1" * 1500
+
+
+@pytest.mark.parametrize(
+    ("declared", "values"),
+    [
+        (True, {"true": True, "1": False, "1.0": False}),
+        (False, {"false": True, "0": False, "null": False}),
+        (1, {"1": True, "1.0": True, "1e0": True, "10e-1": True, "true": False, '"1"': False,
+             "1.0000000000000000000000000000000000000001": False, "1e99999999999999999999": False}),
+        (1.0, {"1": True, "1.0": True, "0.01e2": True}),
+        (1.5, {"1.5": True, "1.50": True, "15e-1": True, "1.5000000000000000000001": False}),
+        (0, {"-0.0": True, "0e5": True, "false": False}),
+        ("1", {'"1"': True, "1": False}),
+        ("\x1f", {'"\\u001f"': True, '"\\u001F"': True}),
+        ({"b": 1, "a": 2}, {'{"a": 2, "b": 1.0}': True, '{"a": 2}': False, '{"a": 2, "b": 1, "c": 1}': False}),
+        ([1, {"a": False}], {'[1, {"a": false}]': True, '[true, {"a": false}]': False, '[1, {"a": 0}]': False}),
+        (None, {"null": True, "false": False, LONG_NUMBER: False, '"null"': False}),
+        ("d", {'"d"': True, "null": False}),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("path", ["op", "change.op"])
+def test_an_event_deletes_by_the_value_however_it_is_written(
+    spark: SparkSession, declared: Any, values: dict[str, bool], path: str
+) -> None:
+    deletes = deleting(spark, {path: declared}, [member(path, text) for text in values])
+    assert dict(zip(values, deletes, strict=True)) == values
+
+
+def test_an_event_deletes_if_all_values_are_there_and_none_else(spark: SparkSession) -> None:
+    datas = {
+        '{"id":1,"op":"d"}': True,
+        '{"id":1,"op":"d","kept":null}': True,
+        '{"id":1,"op":"d","kept":1}': False,
+        '{"id":1,"op":"d","op":"u"}': False,
+        '{"id":1,"change":{"op":"d"}}': False,
+        '{"id":1,"op":"d"': False,
+    }
+    assert deleting(spark, {"op": "d", "kept": None}, list(datas)) == list(datas.values())
+
+
+def test_the_content_type_is_an_attribute(spark: SparkSession) -> None:
+    settings = IcebergSettings(
+        warehouse="/x", table="shop.orders", partition="none", attributes={"media": "datacontenttype"}
+    )
+    table = LakeTable("p", "lake", settings, {"v": SqlType.STRING})
+    headers = [[("content-type", b"application/ld+json")], [("ce_id", b"i1")]]
+    records = [(b"{}", header_list, 0, "s", 0, raw) for raw, header_list in enumerate(headers)]
+    rows = (
+        with_rows(spark.createDataFrame(records, SCHEMA), table, "0a" * 16).select(f"{ROW}.media").collect()
+    )
+    assert [row[0] for row in rows] == ["application/ld+json", "application/json"]
+
+
+def member(path: str, text: str) -> str:
+    """Data with a JSON text at a path, beside a number that Spark's reader of JSON does not take."""
+    for name in reversed(path.split(".")):
+        text = f'{{"{name}":{text},"other":{LONG_NUMBER}}}'
+    return text
+
+
+def deleting(spark: SparkSession, delete_when: dict[str, Any], datas: list[str]) -> list[bool]:
+    """Of each data whether it deletes the row of its key."""
+    settings = IcebergSettings(
+        warehouse="/x",
+        table="shop.orders",
+        partition="none",
+        mode="upsert",
+        key=["id"],
+        delete_when=delete_when,
+    )
+    table = LakeTable("p", "lake", settings, {"id": SqlType.INT})
+    headers: list[Any] = []
+    records = [(data.encode(), headers, 0, "s", 0, raw_offset) for raw_offset, data in enumerate(datas)]
+    rows = with_rows(spark.createDataFrame(records, SCHEMA), table, "0a" * 16)
+    return [row[0] for row in rows.select(DELETES).collect()]

@@ -282,7 +282,24 @@ async def test_an_operator_pauses_and_resumes_a_pipe_and_changes_leave_it_paused
     }
     undeclared_pause = await managed.call(0, "POST", "/pipes/trains/pause", by="olga", headers=answer.etag)
     assert undeclared_pause.content["declared"]["state"] == "paused"
+    for name in ("ships", "buses"):
+        await publish(
+            managed.kafka, managed.topics, [pipe_record(Pipe.model_validate(body("x", name)), paused=True)]
+        )
+        answer = await managed.until(0, "GET", f"/pipes/{name}", 200)
+        assert answer.content["in_force"]["paused"]
+        if name == "ships":
+            change = await managed.call(0, "PUT", "/pipes/ships", body("y", name), answer.etag)
+            assert change.content["declared"]["state"] == "paused", "a change leaves it paused"
+        else:
+            resume = await managed.call(0, "POST", "/pipes/buses/resume", by="olga", headers=answer.etag)
+            assert resume.content["declared"]["state"] == "active"
     audit = Audit()
     await managed.read(managed.control.audit, audit.take)
     actions = [(entry.principal, entry.what) for entry in audit.entries.values() if entry.what != "declare"]
-    assert actions == [("olga", "pause the pipe"), ("olga", "resume the pipe"), ("olga", "pause the pipe")]
+    assert actions == [
+        ("olga", "pause the pipe"),
+        ("olga", "resume the pipe"),
+        ("olga", "pause the pipe"),
+        ("olga", "resume the pipe"),
+    ]

@@ -41,8 +41,13 @@ class State(MagicMock):
         self.entries: list[AuditEntry] = []
 
     async def change_keys(
-        self, entry: AuditEntry, keys: Sequence[IssuedKey], revoked: Sequence[str] = ()
+        self,
+        entry: AuditEntry,
+        keys: Sequence[IssuedKey],
+        revoked: Sequence[str] = (),
+        rotated_key: IssuedKey | None = None,
     ) -> None:
+        assert (rotated_key is None) == (len(keys) < 2)
         self.entries.append(entry)
         for key in keys:
             self.keys.take(key.record().key, key.record().value, 0)

@@ -68,7 +68,7 @@ async def test_2_percent_more_dead_letters_go_back_within_2000_events_and_equal_
             control = ControlPlane(mesh.bootstrap, plan.control_topics)
 
             async def ended(pipe: Pipe) -> RolloutStatus:
-                await control.declare({"orders": pipe})
+                await control.declare({"orders": pipe}, {})
                 status = None
                 async with asyncio.timeout(WITHIN_S):
                     while status is None or not status.state.final:

@@ -69,7 +69,7 @@ async def test_good_revisions_are_promoted_and_bad_ones_go_back_on_a_mesh_under_
             control = ControlPlane(mesh.bootstrap, plan.control_topics)
 
             async def ended(shape: str, *required: str) -> RolloutStatus:
-                await control.declare({"orders": pipe(receiver.url, shape, *required)})
+                await control.declare({"orders": pipe(receiver.url, shape, *required)}, {})
                 end = time.monotonic() + WITHIN_S
                 while True:
                     status = (await control.statuses())["orders"]

@@ -35,6 +35,25 @@ async def test_no_read_gets_the_rows_of_another_declaration(tmp_path: Path) -> N
         await ReadPool(changed, 1).read(build)
 
 
+async def test_no_read_gets_rows_of_raw_after_the_right_to_raw_was_withdrawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes = {"from": {"pipe": "flights", "at": "raw"}}
+    path = tmp_path / "flights-now.sqlite"
+    row_file = RowFile(path, view(**changes), LOGS)
+    row_file.close()
+    monkeypatch.setenv("HIFI_PIPES_RAW_VIEWS", "flights-now")
+    allowed_view = followed(tmp_path, **changes)
+    allowed_view.admit_file()
+    assert await ReadPool(allowed_view, 1).read(build) == row_file.build
+    monkeypatch.setenv("HIFI_PIPES_RAW_VIEWS", "others")
+    refused_view = followed(tmp_path, **changes)
+    refused_view.admit_file()
+    assert not path.exists()
+    with pytest.raises(Problem):
+        await ReadPool(refused_view, 1).read(build)
+
+
 async def test_readers_leave_a_file_that_is_replaced_while_they_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,13 +43,23 @@ class ColoursUnderTest:
         await producer.stop()
 
     async def write(self, **states: ColourState) -> None:
-        log = ColourLog(self.kafka, ControlTopics(f"{self.stream}-control").colours, "test")
         colours = {
             name: Colour(10_000 * (state is ColourState.ACTIVE), state, (), "")
             for name, state in ({"blue": ColourState.ACTIVE, "green": ColourState.IDLE} | states).items()
         }
-        await log.write(Colours(colours, (), 1, "test"))
+        await self.write_record(Colours(colours, (), 1, "test"))
+
+    async def write_record(self, colours: Colours) -> None:
+        """Write a record, and wait until it is readable."""
+        topics = ControlTopics(f"{self.stream}-control")
+        log = ColourLog(self.kafka, topics, "test")
+
+        async def change(_: Colours | None) -> Colours:
+            return colours
+
+        await log.write(change)
         await log.stop()
+        await until_readable(self.kafka, topics.colours)
 
     async def states(self) -> dict[str, ColourState]:
         return {name: colour.state for name, colour in (await self.operations().colours()).colours.items()}

@@ -13,6 +13,9 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any, Final, NamedTuple, TypeAlias
 
+import orjson
+
+from hifi.record.cloudevents.json_slices import is_within_depth
 from hifi.runtime import exact_json
 
 SOURCE_TYPE: Final = "__debezium.source.column.type"
@@ -58,6 +61,8 @@ _INFINITE_DAYS: Final = {
 _INFINITE_MS: Final = {9_223_372_036_825_200: "infinity", -9_223_372_036_832_400: "-infinity"}
 _INFINITE_US: Final = {moment * 1000: text for moment, text in _INFINITE_MS.items()}
 _NOT_FINITE: Final = {"NAN": "NaN", "POSITIVE_INFINITY": "Infinity", "NEGATIVE_INFINITY": "-Infinity"}
+_MOST_DEPTH: Final = 250
+"""Of JSON: a service that writes an event anew has 254 levels for the row around it, too."""
 _MOST_BITS: Final = 83_886_080
 _MOST_MONEY: Final = 10**13
 """An amount with hundredths below it is exact as a floating-point number."""
@@ -289,11 +294,16 @@ def _text(value: Any, _: bool) -> str:
         raise Unreadable("has a type that Debezium does not know, and is no UTF-8") from None
 
 
-def _json(value: Any, _: bool) -> Any:
+def _json(value: Any, _: bool) -> orjson.Fragment:
+    """The text as it is: `json` keeps its digits, and names that are there twice."""
+    text: bytes = value.encode()
     try:
-        return exact_json.loads(value)
+        exact_json.loads(text)
     except ValueError:
         raise Unreadable("has JSON that JSON readers refuse") from None
+    if not is_within_depth(text, _MOST_DEPTH):
+        raise Unreadable(f"has JSON that is nested deeper than {_MOST_DEPTH} levels")
+    return orjson.Fragment(text)
 
 
 def _point(value: Any, _: bool) -> str:

@@ -1,7 +1,8 @@
 """Data files of a table: where Spark writes and reads them, and which ones nothing refers to.
 
 With a folder as the warehouse, Spark writes below the table at once. With S3, for which Spark has no client here, it
-writes to a temporary folder, from which the driver uploads, and files that Spark has to read are downloaded to it.
+writes to a temporary folder, from which the driver uploads, and files that Spark has to read are downloaded to it: its
+tasks must run on the driver's machine.
 """
 
 import shutil
@@ -11,9 +12,11 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlparse
 
+from pyarrow import parquet
 from pyarrow.fs import FileSelector, FileSystem, copy_files
 from pyiceberg.table import Table
 
+from hifi.runtime.errors import Retryable
 from hifi_iceberg.destination.progress import TableOwner
 from hifi_iceberg.destination.restricted_catalog import WarehouseFileIO
 
@@ -21,6 +24,11 @@ PREFIX: Final = "hifi-"
 """Prefix of the names of folders with data files, below `data` of a table; that of the owner follows."""
 ABANDONED: Final = timedelta(days=1)
 """Age from which on files of another owner that nothing refers to are of no batch that is under way."""
+
+
+def is_folder(location: str) -> bool:
+    """Whether a table, by its location, is in a folder, so that Spark reads and writes its data files there. Pure."""
+    return urlparse(location).scheme in {"", "file"}
 
 
 class FileStore:
@@ -48,12 +56,9 @@ class FileStore:
         location = urlparse(table.location())
         self._scheme = location.scheme or "file"
         self._files: FileSystem = table.io.fs_by_scheme(self._scheme, location.netloc)
-        self._root = f"{location.netloc if self._scheme != 'file' else ''}{location.path}/data"
+        self._local = is_folder(table.location())
+        self._root = f"{'' if self._local else location.netloc}{location.path}/data"
         self._scratch = scratch / f"{self._prefix}{writer}"
-
-    @property
-    def _local(self) -> bool:
-        return self._scheme == "file"
 
     def new_folder(self) -> str:
         """A path, not used before, to which Spark can write."""
@@ -61,13 +66,26 @@ class FileStore:
         name = f"{self._prefix}{self._writer}-{self._batches}"
         return f"{self._root}/{name}" if self._local else str(self._scratch / name)
 
-    def publish(self, folder: str) -> list[str]:
+    def publish(self, folder: str, row_count: int) -> list[str]:
         """Make the data files in a folder part of the warehouse.
+
+        Args:
+            folder: see `new_folder`.
+            row_count: number of rows that Spark wrote to it.
 
         Returns:
             Their URLs there.
+
+        Raises:
+            Retryable: the files that this process sees have another number of rows; none becomes part of it.
         """
         local_files = sorted(Path(folder).rglob("*.parquet"))
+        found_count = sum(parquet.read_metadata(path).num_rows for path in local_files)
+        if found_count != row_count:
+            raise Retryable(
+                f"Spark wrote {row_count} rows to the folder {folder}, but in it are {len(local_files)} files with "
+                f"{found_count} rows: all of Spark's executors must have this folder, as a volume that they share"
+            )
         if self._local:
             return [f"file://{path}" for path in local_files]
         base = Path(folder)

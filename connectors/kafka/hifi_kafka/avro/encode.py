@@ -9,7 +9,7 @@ import base64
 import binascii
 import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import date, datetime, time
+from datetime import UTC, date, datetime, time
 from decimal import Decimal, InvalidOperation
 from io import BytesIO
 from math import isinf
@@ -23,6 +23,7 @@ from hifi.record.cloudevents.timestamps import parse_iso8601
 from hifi.runtime.errors import Rejected
 from hifi.runtime.floating_point import changes_whole, nearest
 from hifi.runtime.json_pointer import json_pointer
+from hifi_kafka.avro.defaults import InvalidDefault, default_value
 
 T = TypeVar("T")
 Convert: TypeAlias = Callable[[Any], Any]
@@ -179,7 +180,12 @@ class _Compiler:
 
     def _record(self, fields: Sequence[Mapping[str, Any]]) -> Convert:
         field_encoders = [
-            (field["name"], self.convert(field["type"]), "default" in field, _takes_null(field["type"]))
+            (
+                field["name"],
+                self.convert(field["type"]),
+                self._default(field) if "default" in field else None,
+                _takes_null(field["type"]),
+            )
             for field in fields
         ]
         names, drop = {field["name"] for field in fields}, self._drop
@@ -188,13 +194,15 @@ class _Compiler:
             if not isinstance(value, dict):
                 raise _Unfit("it is no object")
             encoded_fields = {}
-            for name, conversion, has_default, nullable in field_encoders:
+            for name, conversion, default, nullable in field_encoders:
                 if name in value:
                     try:
                         encoded_fields[name] = conversion(value[name])
                     except _Unfit as unfit:
                         raise unfit.nested_in(name) from None
-                elif not has_default and not nullable:
+                elif default is not None:
+                    encoded_fields[name] = default()
+                elif not nullable:
                     raise _Unfit("it is missing, and the schema has no default", (name,))
             unknown_count = len(value) - len(names.intersection(value))
             if unknown_count and drop:
@@ -205,6 +213,20 @@ class _Compiler:
             return encoded_fields
 
         return convert
+
+    def _default(self, field: Mapping[str, Any]) -> Callable[[], Any]:
+        """Gives the value of a field that is missing, which is read at the first one."""
+        values: list[Any] = []
+
+        def default() -> Any:
+            if not values:
+                try:
+                    values.append(default_value(field["type"], field["default"], self._names))
+                except InvalidDefault as error:
+                    raise _Unfit(f"it is missing, and {error}", (field["name"],)) from None
+            return values[0]
+
+        return default
 
 
 def _takes_null(node: Any) -> bool:
@@ -380,6 +402,10 @@ def _timestamp(value: Any) -> datetime:
     timestamp = _parsed(parse_iso8601, value, "no time in RFC 3339")
     if timestamp.tzinfo is None:
         raise _Unfit("the time has no offset from UTC")
+    try:
+        timestamp.astimezone(UTC)
+    except OverflowError:
+        raise _Unfit("the time is outside of the years 1 to 9999 in UTC") from None
     return timestamp
 
 

@@ -46,7 +46,7 @@ def destination_record(
         raise Rejected("no-position", "the offset of the event in `raw` is unknown")
     key = event.key
     if settings.key_attribute is not None:
-        attribute = event.attributes.get(settings.key_attribute)
+        attribute = event.attribute(settings.key_attribute)
         if attribute is None:
             raise Rejected("no-key", f"the event has no attribute {settings.key_attribute}")
         key = attribute.encode()

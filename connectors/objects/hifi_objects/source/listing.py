@@ -50,7 +50,7 @@ async def list_bucket(settings: S3Settings, pipe: str) -> list[ListedObject]:
     objects: list[ListedObject] = []
     tokens = set[bytes]()
     """Digests: a server may give tokens of any length."""
-    connector = egress(pipe).connector(EgressKind.S3, _server(settings))
+    connector = egress(pipe).connector(EgressKind.S3, settings.server)
     async with aiohttp.ClientSession(timeout=_TIMEOUT, connector=connector) as session:
         while True:
             page = await _page(session, settings, parameters)
@@ -125,13 +125,9 @@ def read_page(content: bytes) -> _Page:
     return _Page(objects, token)
 
 
-def _server(settings: S3Settings) -> str:
-    return settings.endpoint or f"https://s3.{settings.region}.amazonaws.com"
-
-
 def _signed(settings: S3Settings, parameters: dict[str, str]) -> tuple[str, dict[str, str]]:
     """URL and headers of a request."""
-    endpoint = urlsplit(_server(settings))
+    endpoint = urlsplit(settings.server)
     path = f"{endpoint.path.rstrip('/')}/{quote(settings.bucket, safe='')}"
     query = "&".join(
         f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in sorted(parameters.items())

@@ -27,7 +27,8 @@ from hifi.runtime.errors import Missing, Rejected, RejectedEvents
 from hifi_postgres.declaration import PostgresSettings
 from hifi_postgres.destination.arrays import array_text
 from hifi_postgres.destination.column_type import ColumnType
-from hifi_postgres.destination.values import Unfit, column_text, key_form
+from hifi_postgres.destination.key_form import key_form
+from hifi_postgres.destination.values import Unfit, column_text
 
 _LOG: Final = "event.log"
 _PARTITION: Final = "event.partition"
@@ -222,7 +223,7 @@ class TableStatements:
         if missing is ABSENT:
             require_source_columns(data, settings.columns)
         values = [value_at(data, path, missing) for path in settings.columns.values()]
-        values += [event.attributes.get(attribute) for attribute in settings.attributes.values()]
+        values += [event.attribute(attribute) for attribute in settings.attributes.values()]
         for key_number in self._key_numbers:
             if values[key_number] is None or values[key_number] is ABSENT:
                 name = self._value_names[key_number]
@@ -237,7 +238,7 @@ class TableStatements:
             return True
         delete_when = self._delete_when
         return bool(delete_when) and all(
-            _is_same(value_at(data, path), value) for path, value in delete_when.items()
+            exact_json.is_same(value_at(data, path), value) for path, value in delete_when.items()
         )
 
     # Rows
@@ -601,19 +602,6 @@ def require_source_columns(data: Mapping[str, Any], columns: Mapping[str, str]) 
                 f"{table} has no column {path} any more, from which the pipe sets {column}: its deliveries wait until "
                 "the pipe names another one, or none",
             )
-
-
-def _is_same(first: Any, second: Any) -> bool:
-    """Whether two JSON values are equal; a truth value is no number, at any depth."""
-    if isinstance(first, dict):
-        return (
-            isinstance(second, dict)
-            and first.keys() == second.keys()
-            and all(_is_same(member, second[name]) for name, member in first.items())
-        )
-    if isinstance(first, list):
-        return isinstance(second, list) and len(first) == len(second) and all(map(_is_same, first, second))
-    return isinstance(first, bool) == isinstance(second, bool) and bool(first == second)
 
 
 def _in_order(rows: list[RowChange]) -> list[RowChange]:

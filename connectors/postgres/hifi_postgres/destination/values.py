@@ -7,11 +7,9 @@ its digits, and a `json` column gets the JSON value itself.
 import base64
 import binascii
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal, InvalidOperation
-from string import ascii_lowercase, ascii_uppercase
 from typing import Any, Final
-from uuid import UUID
 
 from hifi.runtime import exact_json
 from hifi.runtime.floating_point import EXACT_DIGITS, changes_whole, nearest
@@ -29,7 +27,8 @@ _CUT: Final = frozenset({"varchar", "name", "char"})
 _NAME_BYTES: Final = 63
 _ONE_BYTE: Final = re.compile(r"[\0-\x7f]?|\\[0-7]{3}")
 """What the type `"char"` reads whole."""
-_NUMBER: Final = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[Ee][+-]?\d+)?", re.ASCII)
+NUMBER: Final = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[Ee][+-]?\d+)?", re.ASCII)
+"""A decimal number, with or without an exponent."""
 _MONEY: Final = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
 _DAY: Final = r"(\d{4,7}-\d\d-\d\d|\d{8})"
 _TIME: Final = r"(\d\d:\d\d(:\d\d(\.\d+)?)?|\d{4}(\d\d(\.\d+)?)?)"
@@ -156,45 +155,6 @@ def _elements_text(value: Any, column: ColumnType) -> str | None:
     return _plain_text(value)
 
 
-def key_form(text: str | None, column: ColumnType) -> str | None:
-    """The form of a key: one for all texts that PostgreSQL finds equal, as far as the type tells.
-
-    Args:
-        text: of the value, see `column_text`.
-        column: type of the column.
-    """
-    form = _KEY_FORMS.get(column.name)
-    return text if form is None or text is None else form(text)
-
-
-def _number_form(text: str) -> str:
-    if text.isdecimal() and text.isascii() and (text[0] != "0" or text == "0"):  # most keys
-        return text
-    match = _NUMBER.fullmatch(text.strip())
-    try:
-        return text if match is None else exact_json.canonical_number(Decimal(match[0]))
-    except InvalidOperation:  # its exponent is too large for any type
-        return text
-
-
-def _uuid_form(text: str) -> str:
-    try:
-        return str(UUID(text.strip()))
-    except ValueError:
-        return text
-
-
-_ASCII_LOWER: Final = str.maketrans(ascii_uppercase, ascii_lowercase)
-"""Which other letters are equal is up to the locale of the database."""
-_KEY_FORMS: Final[Mapping[str, Callable[[str], str]]] = {
-    **dict.fromkeys((*_WHOLE, "numeric"), _number_form),
-    "uuid": _uuid_form,
-    "bpchar": lambda text: text.rstrip(" "),
-    "citext": lambda text: text.translate(_ASCII_LOWER),
-}
-"""Type to the form of its texts."""
-
-
 def _scalar_text(value: Any, scalar: ScalarType) -> str | None:
     if value is None:
         return None
@@ -303,7 +263,7 @@ def _check_text(value: str, type_name: str) -> None:
         if pattern.fullmatch(value.strip()) is None:
             raise Unfit(mismatch)
     elif type_name in _FLOATING:
-        if _NUMBER.fullmatch(value.strip()):
+        if NUMBER.fullmatch(value.strip()):
             try:
                 number = Decimal(value.strip())
             except InvalidOperation:  # its exponent is too large for any type
@@ -364,4 +324,6 @@ def _array_text(values: Sequence[Any], scalar: ScalarType, delimiter: str) -> st
         return array_text([_scalar_text(value, scalar) for value in values], delimiter)
     if not all(isinstance(value, list) for value in values):
         raise Unfit("the value is a list of lists and other values")
+    if not all(values):
+        raise Unfit("the value is a list of empty lists, of which PostgreSQL would keep nothing")
     return "{" + delimiter.join([_array_text(value, scalar, delimiter) for value in values]) + "}"

@@ -1,5 +1,6 @@
 """Write batches of events to a PostgreSQL table, one transaction for each."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -70,6 +71,7 @@ class PostgresWriter(DestinationWriter):
             ) from None
         name = f"hifi {context.pipe}/{context.destination}"[:63]
         self._pipe = context.pipe
+        _require_encoded(url_options)
         _require_allowed(url_options, context.pipe)
         self._options: dict[str, Any] = {"application_name": name, **url_options, "client_encoding": "UTF8"}
         self._table_name = settings.table
@@ -321,6 +323,25 @@ def _beginning(timeout_s: float) -> tuple[bytes, list[str]]:
 
 def _at_fault(name: str, column: ColumnType) -> str:
     return f"the value of the column {name} does not fit its type {column.declared}"
+
+
+def _require_encoded(options: Mapping[str, Any]) -> None:
+    """Refuse hosts, ports and a database that contain a part of a password: later errors would quote it.
+
+    Raises:
+        Misconfigured: the password of the URL is not percent-encoded; the message does not quote it.
+    """
+    hosts = [host for name in ("host", "hostaddr") for host in str(options.get(name) or "").split(",")]
+    ports = [port for port in str(options.get("port") or "").split(",") if port]
+    if (
+        any("@" in host[1:] for host in hosts)  # one at the beginning is that of a socket without a file
+        or "@" in str(options.get("dbname") or "")
+        or not all(re.fullmatch(r"[0-9]{1,5}", port) for port in ports)
+    ):
+        raise Misconfigured(
+            "the secret `url` has a host, port or database that is none: percent-encode its user and password, such as "
+            "%40 for @"
+        )
 
 
 def _require_allowed(options: Mapping[str, Any], pipe: str) -> None:

@@ -25,9 +25,12 @@ _ENCODING: Final = frozenset({"22021", "22P05"})
 """Codes of values that UTF-8, or the encoding of the database, does not have."""
 _SETTINGS: Final = (
     "SET LOCAL TimeZone = 'UTC'; SET LOCAL DateStyle = 'ISO'; SET LOCAL IntervalStyle = 'iso_8601'; "
-    "SET LOCAL extra_float_digits = 1; SET LOCAL bytea_output = 'hex'"
+    "SET LOCAL extra_float_digits = 3; SET LOCAL bytea_output = 'hex'"
 )
-"""Values as text must not depend on the settings of the user. Of each transaction: a pool has others between them."""
+"""Values as text must not depend on the settings of the user. Of each transaction: a pool has others between them.
+
+Before PostgreSQL 12 a number needs 3 further digits to be exact; later each setting above 0 is its shortest exact text.
+"""
 _FETCH: Final = 64
 """Rows that are fetched at a time while it is not known how large they are."""
 _MOST_FETCH_BYTES: Final = 128 * 1024 * 1024

@@ -25,7 +25,7 @@
 {{- if eq $name "connect" -}}
 {{- $variables = merge $variables (dict "CONNECT_HEAP_MB" $values.connect.heapMb "HIFI_CONNECT_CREDENTIALS_FILE" "/run/kafka/connect_credentials") -}}
 {{- else -}}
-{{- $limits := dict "HIFI_PIPES_FUNCTION_FOLDERS" "/pipes" "HIFI_PIPES_LOOKUP_FOLDERS" "/pipes" "HIFI_PIPES_SECRET_FOLDERS" "/run/secrets:/run/secrets/database" "HIFI_PIPES_CREDENTIAL_FOLDERS" "/run/kafka" "HIFI_PIPES_SECRET_PREFIXES" "PIPE_" "HIFI_PIPES_OBJECT_FOLDERS" "/objects" "HIFI_PIPES_SOURCE_FOLDERS" "/sources" "HIFI_PIPES_LAKE_WAREHOUSES" "/lake" "HIFI_PIPES_RAW_VIEWS" "" -}}
+{{- $defaults := dict "HIFI_ENRICH_DRIVER_MEMORY" "768m" "HIFI_PIPES_FUNCTION_FOLDERS" "/pipes" "HIFI_PIPES_LOOKUP_FOLDERS" "/pipes" "HIFI_PIPES_SECRET_FOLDERS" "/run/secrets:/run/secrets/database" "HIFI_PIPES_CREDENTIAL_FOLDERS" "/run/kafka" "HIFI_PIPES_SECRET_PREFIXES" "PIPE_" "HIFI_PIPES_OBJECT_FOLDERS" "/objects" "HIFI_PIPES_SOURCE_FOLDERS" "/sources" "HIFI_PIPES_LAKE_WAREHOUSES" "/lake" "HIFI_PIPES_RAW_VIEWS" "" -}}
 {{- $variables = merge $variables (dict "HIFI_EGRESS_ALLOW" (include "hifi.egressAllow" $root)) -}}
 {{- if ne $name "setup" }}{{ $_ := set $variables "HIFI_DRAIN_S" $service.values.drainSeconds }}{{ end -}}
 {{- if $values.colour.name }}{{ $_ := set $variables "HIFI_COLOUR" $values.colour.name }}{{ end -}}
@@ -51,16 +51,18 @@
 {{- if $values.consoles.observeUrl }}{{ $_ := set $variables "HIFI_OBSERVE_URL" $values.consoles.observeUrl }}{{ end -}}
 {{- if $values.consoles.manageUrl }}{{ $_ := set $variables "HIFI_MANAGE_URL" $values.consoles.manageUrl }}{{ end -}}
 {{- end -}}
-{{- if $service.console -}}
+{{- if or $service.console (eq $name "view") -}}
 {{- $host := printf "%s-%s.%s" $fullname $name $root.Release.Namespace -}}
 {{- $_ := set $variables (printf "HIFI_%s_HOSTS" (upper $name)) (printf "%s,%s.svc,%s.svc.cluster.local" $host $host $host) -}}
+{{- end -}}
+{{- if $service.console -}}
 {{- if $values.oidc.issuer -}}
 {{- $variables = merge $variables (dict "HIFI_OIDC_ISSUER" $values.oidc.issuer "HIFI_OIDC_CLIENT_ID" $values.oidc.clientId "HIFI_OIDC_ROLES" $values.oidc.roles "HIFI_OIDC_ROLES_CLAIM" $values.oidc.rolesClaim "HIFI_OIDC_NAME_CLAIM" $values.oidc.nameClaim "HIFI_OIDC_SCOPES" $values.oidc.scopes) -}}
 {{- if $values.oidc.clientSecret }}{{ $_ := set $variables "HIFI_OIDC_CLIENT_SECRET_FILE" "/run/oidc/client_secret" }}{{ end -}}
 {{- end -}}
 {{- end -}}
 {{- $has := index ($root.Files.Get "files/settings.json" | fromJson) $name -}}
-{{- range $variable, $value := merge (dict) $values.settings $limits -}}
+{{- range $variable, $value := merge (dict) $values.settings $defaults -}}
 {{- if has $variable $has }}{{ $_ := set $variables $variable $value }}{{ end -}}
 {{- end -}}
 {{- end -}}
@@ -68,7 +70,8 @@
 {{- $variables = mergeOverwrite $variables $service.values.env -}}
 {{- if include "hifi.sparkExecutors" $service.values -}}
 {{- $_ := set $variables (printf "HIFI_%s_MASTER" (upper $name)) "k8s://https://kubernetes.default.svc" -}}
-{{- $_ := set $variables (printf "HIFI_%s_CONF" (upper $name)) (include "hifi.sparkConf" (list $root $name $service.values)) -}}
+{{- $conf := printf "HIFI_%s_CONF" (upper $name) -}}
+{{- $_ := set $variables $conf (include "hifi.sparkConf" (list $root $name $service.values (index $variables $conf | default "{}"))) -}}
 {{- end -}}
 {{- end -}}
 {{- toYaml $variables -}}

@@ -32,7 +32,7 @@ connect: {serves: {name: rest, port: 8083}, outside: true, starts: 600}
 {{- $values := merge (dict) (index $root.Values.services $name) $usual -}}
 {{- $planned := or $root.Values.control.enabled (not (has $name (list "rollout" "scale" "deploy" "manage"))) -}}
 {{- if $service.executor }}{{ $planned = $root.Values.control.executor.enabled }}{{ end -}}
-{{- $scaler := and $values.enabled $service.scales (ternary "hpa" (ternary "executor" "" (and $root.Values.control.executor.enabled (ne $name "ingest"))) $root.Values.autoscaling.enabled) -}}
+{{- $scaler := and $values.enabled $service.scales (ternary "hpa" (ternary "executor" "" (and $root.Values.control.executor.enabled $root.Values.services.scale.enabled (ne $name "ingest"))) $root.Values.autoscaling.enabled) -}}
 {{- if and $values.enabled $planned -}}
 {{- $_ := set $running $name (merge (dict "values" $values "scaled" (not (empty $scaler))) $service) -}}
 {{- end -}}

@@ -3,12 +3,11 @@
 {{- with .executors -}}{{- if .instances }}{{ .instances }}{{ end -}}{{- end -}}
 {{- end }}
 
-{{/* Spark settings of a service whose tasks run in pods of their own, as JSON. Takes a list: root, name, values. */}}
+{{/* Spark settings of a service whose tasks run in pods of their own, as JSON. Takes a list: root, name, values, further settings as JSON. */}}
 {{- define "hifi.sparkConf" -}}
 {{- $root := first . -}}
 {{- $name := index . 1 -}}
-{{- $values := last . -}}
-{{- $executors := $values.executors -}}
+{{- $executors := (index . 2).executors -}}
 {{- $conf := dict
   "spark.kubernetes.namespace" $root.Release.Namespace
   "spark.kubernetes.driver.pod.name" "$(POD_NAME)"
@@ -36,6 +35,5 @@
   "spark.authenticate" "true"
   "spark.network.crypto.enabled" "true"
 -}}
-{{- $given := index $values.env (printf "HIFI_%s_CONF" (upper $name)) | default "{}" | fromJson -}}
-{{- mergeOverwrite $conf $given | toJson -}}
+{{- mergeOverwrite $conf (last . | fromJson) | toJson -}}
 {{- end }}

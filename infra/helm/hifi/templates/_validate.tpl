@@ -47,8 +47,18 @@ hifi-stream-{{ printf "%s/%s" (include "hifi.bootstrap" .) .Values.stream.name |
 {{- range $name := list "enrich" "lake" -}}
 {{- $values := index $values.services $name -}}
 {{- $master := printf "HIFI_%s_MASTER" (upper $name) -}}
-{{- if and (include "hifi.sparkExecutors" $values) (hasKey ($values.env | default dict) $master) -}}
-{{- fail (printf "services.%s.env.%s: services.%s.executors.instances sets it; leave one of the two out" $name $master $name) -}}
+{{- if include "hifi.sparkExecutors" $values -}}
+{{- range $place, $variables := dict (printf "services.%s.env" $name) ($values.env | default dict) "settings" $root.Values.settings -}}
+{{- if hasKey $variables $master -}}
+{{- fail (printf "%s.%s: services.%s.executors.instances sets it; leave one of the two out" $place $master $name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- with $running.lake -}}
+{{- $warehouses := index (include "hifi.variables" (list $root "lake" .) | fromYaml) "HIFI_PIPES_LAKE_WAREHOUSES" -}}
+{{- if and (include "hifi.sparkExecutors" .values) (contains "s3://" $warehouses) -}}
+{{- fail (printf "HIFI_PIPES_LAKE_WAREHOUSES (%s) has buckets, to which only the pod of lake writes: set services.lake.executors.instances to 0, or name folders of a volume only" $warehouses) -}}
 {{- end -}}
 {{- end -}}
 {{- if and (hasKey $running "view") (not (include "hifi.hasPipes" $root)) -}}

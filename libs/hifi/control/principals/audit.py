@@ -21,7 +21,7 @@ class AuditOutcome(StrEnum):
     REFUSED = "refused"
     """It has no effect."""
     UNKNOWN = "unknown"
-    """Kafka did not answer: whether it has an effect is shown by what is declared."""
+    """It failed, as when Kafka did not answer: whether it has an effect is shown by what is declared or in force."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,13 +148,15 @@ class Principals:
         self._by_hash: dict[str, Principal] = {}
         self.revoked: dict[str, RevokedPerson] = {}
         """Name to person."""
+        self.person_offsets: dict[str, int] = {}
+        """Name of a person who was revoked or restored to the offset of the newest record about it."""
 
     @property
     def by_name(self) -> Mapping[str, Principal]:
         """Name to principal, of all that are not revoked."""
         return self._by_name
 
-    def take(self, key: bytes | None, value: bytes | None, _: int) -> None:
+    def take(self, key: bytes | None, value: bytes | None, offset: int) -> None:
         """Take in a record. One that cannot be read revokes the principal of its key.
 
         Raises:
@@ -164,6 +166,8 @@ class Principals:
         previous_principal = self._by_name.pop(name, None)
         if previous_principal is not None:
             self._by_hash.pop(previous_principal.token_sha256, None)
+        if name.startswith(PERSON):
+            self.person_offsets[name] = offset
         if value is None:
             self.revoked.pop(name, None)
             return

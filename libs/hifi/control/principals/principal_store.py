@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
 
+from aiokafka.errors import KafkaError
+
 from hifi.control.principals.audit import Audit, AuditEntry, AuditOutcome
 from hifi.control.principals.principal import (
     PERSON,
@@ -16,13 +18,14 @@ from hifi.control.principals.principal import (
     revocation,
     token_sha256,
 )
+from hifi.control.steps import StepRefused
 from hifi.kafka.last_uses import LastUses
 from hifi.kafka.producer import Producer
 from hifi.kafka.topic_follower import Take
 from hifi.kafka.topics import PrincipalTopics
 from hifi.kafka.visit import answering, read_topics, write_records
 from hifi.record.record import Record
-from hifi.runtime.errors import Misconfigured
+from hifi.runtime.errors import Misconfigured, Retryable
 
 _CLIENT: Final = "hifi-principals"
 
@@ -178,7 +181,8 @@ async def audited(
 ) -> AsyncIterator[dict[str, Any]]:
     """Makes the changes of a command in the block, between entries that they were asked for and with the outcome.
 
-    The block gets a mapping, in which it puts what the audit keeps of the outcome, by subject.
+    The block gets a mapping, in which it puts what the audit keeps of the outcome, by subject. If it fails, a subject
+    is refused if the error is a refusal and the mapping shows no change of it; else its outcome is unknown.
 
     Raises:
         Retryable: the audit cannot be written; the block did not run.
@@ -189,17 +193,25 @@ async def audited(
         try:
             yield outcomes_by_subject
         except Exception as error:
-            reason = str(error) or repr(error)
-            await write(
-                [
-                    entry.ended(AuditOutcome.REFUSED, outcomes_by_subject.get(entry.subject), reason)
-                    for entry in entries
-                ]
-            )
+            refuses, reason = _refuses(error), str(error) or repr(error)
+            ended_entries = []
+            for entry in entries:
+                after = outcomes_by_subject.get(entry.subject)
+                is_unchanged = refuses and after in (None, entry.before)
+                outcome = AuditOutcome.REFUSED if is_unchanged else AuditOutcome.UNKNOWN
+                ended_entries.append(entry.ended(outcome, after, reason))
+            await write(ended_entries)
             raise
         await write(
             [entry.ended(AuditOutcome.DONE, outcomes_by_subject.get(entry.subject)) for entry in entries]
         )
+
+
+def _refuses(error: Exception) -> bool:
+    """Whether an error was raised before anything was written, and not because Kafka did not answer to a write."""
+    return isinstance(error, Misconfigured | StepRefused) and not isinstance(
+        error.__context__, KafkaError | Retryable | OSError | TimeoutError
+    )
 
 
 @contextlib.asynccontextmanager

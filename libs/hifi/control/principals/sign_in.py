@@ -41,14 +41,14 @@ class LinkJson(TypedDict):
 Handler = Callable[[Request, Principal], Awaitable[Response]]
 
 
-def link_response(gate: Gate, principal: Principal) -> Response:
+def link_response(gate: Gate, request: Request, principal: Principal) -> Response:
     """A link that opens the console signed in as a principal.
 
     Raises:
-        Problem: 403, a provider signed the caller in, whose session a link would outlive.
+        Problem: 403, the caller sent no token but the cookie of a session, which a link would outlive.
     """
-    if not principal.token_sha256:
-        raise Problem(403, "Only a principal with a token makes links.")
+    if "authorization" not in request.headers:
+        raise Problem(403, "Only a principal that sends its token makes links.")
     answer: LinkJson = {"path": f"{PATH}#{gate.sessions.new_link(principal)}"}
     return json_response(answer)
 
@@ -294,8 +294,11 @@ def _pending_cookie(request: Request) -> str:
 
 def _local_path(target: str) -> str:
     """A path of this server; others are replaced by `/`, since a link could lead to another site."""
-    url = urlsplit(target)
-    is_local = target.startswith("/") and not target.startswith(("//", "/\\")) and not url.netloc
+    try:
+        host = urlsplit(target).netloc
+    except ValueError:
+        return "/"
+    is_local = target.startswith("/") and not target.startswith(("//", "/\\")) and not host
     return target if is_local and target.isprintable() else "/"
 
 

@@ -28,6 +28,8 @@ CHANGES: Final = "changes"
 """Reads what that worker writes; pipes name this user."""
 OPTIONAL: Final = (CONNECT, CHANGES, COLOURS)
 """Users that only a stream with Kafka Connect or with two colours needs."""
+CONNECT_STORES: Final = ("configs", "offsets", "status")
+"""Ends of the names of the topics in which that worker keeps its connectors; pipes may not name them."""
 ANY: Final = "*"
 
 

@@ -1,9 +1,10 @@
 """Read times in the format that a pipe declares, and write them as RFC 3339 in UTC with microseconds. Pure."""
 
+import math
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, tzinfo
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -21,6 +22,11 @@ _NUMBER: Final = re.compile(r"[+-]?(?:\d{1,40}\.?\d{0,40}|\.\d{1,40})(?:[eE][+-]
 _SIMPLE: Final = re.compile(r"(?:%[YmdHMS](?:[-/.:, TZ]|$))+")
 """Formats with one character between any two numbers, so that a text can be read in one way only."""
 _ORDER: Final = "YmdHMS"
+_DIRECTIVE: Final = re.compile("%(.)", re.DOTALL)
+_UTC_NAMES: Final = ("UTC", "GMT")
+"""The zones that `%Z` reads: other names have more than one meaning, and `strptime` takes those of the host."""
+_EXACT: Final = Context(prec=100)
+"""For products of `_NUMBER`."""
 
 
 def time_reader(rule: TimeRule) -> Converter:
@@ -43,6 +49,24 @@ def time_reader(rule: TimeRule) -> Converter:
     return convert
 
 
+def ignored_part(time_format: str) -> str | None:
+    """What `strptime` reads in this format without using it, or takes for granted; None: nothing.
+
+    Args:
+        time_format: a pattern, or a name such as `iso8601`.
+    """
+    directives = set(_DIRECTIVE.findall(time_format))
+    if not directives:
+        return None
+    if not directives & set("YyGcx"):
+        return "it has no year: each time would be in 1900; add %Y"
+    if directives & set("UW") and not directives & set("aAwudjcx"):
+        return "a week without the day of it is ignored; add %u"
+    if ("p" in directives) != ("I" in directives):
+        return "the hour of 12 hours (%I) and AM or PM (%p) need each other; write both, or %H"
+    return None
+
+
 def format_time(instant: datetime) -> str:
     """RFC 3339 in UTC with microseconds, `Z` at the end.
 
@@ -63,6 +87,8 @@ def _by_format(time_format: str, zone: tzinfo) -> Callable[[str], datetime]:
         return datetime.strptime(text, time_format)  # noqa: DTZ007 - the caller adds the zone
 
     _require_format(time_format, strptime)
+    if "Z" in _DIRECTIVE.findall(time_format):
+        return _with_zone_name(time_format)
     directives = time_format[1::3] if _SIMPLE.fullmatch(time_format) else ""
     letters = "".join(sorted(directives, key=_ORDER.index))
     if len(letters) < len("Ymd") or not _ORDER.startswith(letters):
@@ -82,6 +108,26 @@ def _by_format(time_format: str, zone: tzinfo) -> Callable[[str], datetime]:
         return datetime(year, month, day, hour, minute, second, tzinfo=zone)
 
     return simple
+
+
+def _with_zone_name(time_format: str) -> Callable[[str], datetime]:
+    """A function like `strptime` for a format with `%Z`, which reads the names of UTC only, whatever the host is."""
+    formats = [_with_literal_zone(time_format, name) for name in _UTC_NAMES]
+
+    def read(text: str) -> datetime:
+        for utc_format in formats:
+            try:
+                instant = datetime.strptime(text, utc_format)  # noqa: DTZ007 - it may have an offset, too
+            except ValueError:
+                continue
+            return instant if instant.tzinfo else instant.replace(tzinfo=UTC)
+        raise ValueError("not a time of the format with the zone UTC or GMT")
+
+    return read
+
+
+def _with_literal_zone(time_format: str, name: str) -> str:
+    return _DIRECTIVE.sub(lambda directive: name if directive[1] == "Z" else directive[0], time_format)
 
 
 def _require_format(time_format: str, strptime: Callable[[str], datetime]) -> None:
@@ -104,9 +150,13 @@ def _require_format(time_format: str, strptime: Callable[[str], datetime]) -> No
 def _since_1970(text: str, per_second: int) -> datetime:
     if not _NUMBER.fullmatch(text):
         raise ValueError("not a time since 1970")
-    number = int(text) if _DIGITS.fullmatch(text) else Decimal(text)
+    unit_us = 1_000_000 // per_second
+    if _DIGITS.fullmatch(text):
+        time_us = int(text) * unit_us
+    else:  # finer digits are cut, as of a text
+        time_us = math.floor(_EXACT.multiply(Decimal(text), Decimal(unit_us)))
     try:
-        return _EPOCH + timedelta(microseconds=int(number * (1_000_000 // per_second)))
+        return _EPOCH + timedelta(microseconds=time_us)
     except OverflowError:
         raise ValueError("out of range") from None
 

@@ -48,7 +48,10 @@ class CollectedSource(StrictModel):
 
     @property
     def written_topics(self) -> frozenset[tuple[str, str]]:
-        """The Kafka topics that are written for this source, each with each bootstrap server of its cluster."""
+        """The Kafka topics that are written for this source, each with each bootstrap server of its cluster.
+
+        Two servers are compared as texts; an empty one stands for the cluster of the stream's own Kafka Connect.
+        """
         return frozenset()
 
     def identifying(self) -> list[tuple[str, str]]:

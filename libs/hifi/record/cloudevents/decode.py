@@ -14,7 +14,7 @@ from urllib.parse import unquote_to_bytes
 from hifi.record.cloudevents import json_slices
 from hifi.record.cloudevents.attributes import BYTES_TYPE, JSON_TYPE, assemble, encode_text
 from hifi.record.cloudevents.event import DecodedEvent, DecodeLimits, InvalidEvent, check_size
-from hifi.runtime.http.media_type import is_json
+from hifi.runtime.http.media_type import is_json, is_utf8
 from hifi.runtime.json_pointer import json_pointer
 
 STRUCTURED: Final = b"application/cloudevents+json"
@@ -193,6 +193,11 @@ def _data(members: json_slices.Members, values: dict[str, bytes], limits: Decode
     if data is None:
         return b""
     content_type = values.setdefault("datacontenttype", JSON_TYPE)
+    if not is_utf8(content_type):  # a receiver would read the bytes as other text
+        raise InvalidEvent(
+            "data is delivered as UTF-8, and datacontenttype names another charset; send data_base64, or charset=utf-8",
+            "/data",
+        )
     if not is_json(content_type):
         return _string_data(bytes(data))
     data_slice = bytes(data)

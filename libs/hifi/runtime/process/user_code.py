@@ -1,5 +1,6 @@
 """Limits of processes that run users' functions or read users' files: few variables, and bounded memory."""
 
+import contextlib
 import os
 import resource
 from collections.abc import Mapping
@@ -17,6 +18,8 @@ _PUBLIC: Final = frozenset(
     }
 )  # fmt: skip
 _LOCALE: Final = "LC_"
+_FIRST_TO_END: Final = "1000"
+"""Score for the kernel, when the memory of the machine or the container is used up."""
 
 
 def public_variables() -> Mapping[str, str]:
@@ -25,7 +28,12 @@ def public_variables() -> Mapping[str, str]:
 
 
 def limit_memory(above_bytes: int) -> None:
-    """Limit what this process may allocate beyond what it has now; further allocations raise MemoryError."""
+    """Limit what this process may allocate beyond what it has now; further allocations raise MemoryError.
+
+    If the machine or the container has less memory, the kernel ends this process before the one that started it.
+    """
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(_FIRST_TO_END)
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit_bytes = pages * resource.getpagesize() + above_bytes
     soft_limit, hard_limit = resource.getrlimit(resource.RLIMIT_AS)

@@ -1,12 +1,13 @@
 """Calls users' pandas functions from Spark: one UDF for all pipes. A row on which a function fails, fails alone."""
 
+import base64
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import partial
-from typing import Any
+from typing import Any, Final, TypeVar
 
 import orjson
 import pandas as pd
@@ -16,9 +17,15 @@ from pyspark.sql.pandas.functions import pandas_udf
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import (
     ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
     DataType,
     DateType,
     DecimalType,
+    IntegerType,
+    LongType,
+    ShortType,
     StructType,
     TimestampNTZType,
     TimestampType,
@@ -31,6 +38,10 @@ from hifi.spark.lookup_key import typed
 from hifi_enrich.plan.udf_limits import DEFAULT_LIMITS, UdfGuard, UdfLimits, UdfTimeout
 
 UserFunction = Callable[[pd.DataFrame], pd.DataFrame]
+RowT = TypeVar("RowT")
+
+_CHANGED_BY_NULLS: Final = (ByteType, ShortType, IntegerType, LongType, BooleanType)
+"""Types of which pandas makes another one if a column has a null: whole numbers become floating-point ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +82,9 @@ def call_all(
 ) -> list[str | None]:
     """Call each pipe's function on its own rows of a batch.
 
+    A call has rows that have nulls in the same columns, so that the types of the columns, and with them the results, do
+    not depend on the other rows.
+
     Args:
         calls: by the index of the pipe.
         functions: functions imported so far, by the same index; new ones are added.
@@ -81,11 +95,17 @@ def call_all(
         For each row the result as a JSON object, `!` and a reason, or None without arguments.
     """
     answers: list[str | None] = [None] * len(texts)
-    rows_by_index: dict[int, list[int]] = {}
+    changed_by_nulls = {
+        index: [field.name for field in call.args.fields if isinstance(field.dataType, _CHANGED_BY_NULLS)]
+        for index, call in calls.items()
+    }
+    groups: dict[tuple[int, tuple[bool, ...]], dict[int, Mapping[str, Any]]] = {}
     for row, text in enumerate(texts):
         if isinstance(text, str):
-            rows_by_index.setdefault(int(indexes[row]), []).append(row)
-    for index, rows in rows_by_index.items():
+            index, values = int(indexes[row]), json.loads(text, parse_float=Decimal)
+            nulls = tuple([values[name] is None for name in changed_by_nulls[index]])
+            groups.setdefault((index, nulls), {})[row] = values
+    for (index, _), rows in groups.items():
         call = calls[index]
         try:
             function = functions.setdefault(index, functions.get(index) or import_function(call.udf.function))
@@ -93,14 +113,14 @@ def call_all(
             results = [f"!{error}"] * len(rows)
         else:
             guard = UdfGuard(call.udf.function, call.offset, call.limits)
-            results = call_by_halves(partial(_call, call, function), [str(texts[row]) for row in rows], guard)
+            results = call_by_halves(partial(_call, call, function), list(rows.values()), guard)
         for row, answer in zip(rows, results, strict=True):
             answers[row] = answer
     return answers
 
 
 def call_by_halves(
-    call: Callable[[Sequence[str]], list[str]], rows: Sequence[str], guard: UdfGuard
+    call: Callable[[Sequence[RowT]], list[str]], rows: Sequence[RowT], guard: UdfGuard
 ) -> list[str]:
     """Results of a call. Where it raises, the rows are halved until only the failing rows have an error.
 
@@ -123,30 +143,32 @@ def call_by_halves(
     return call_by_halves(call, rows[:middle], guard) + call_by_halves(call, rows[middle:], guard)
 
 
-def _call(call: UdfCall, function: UserFunction, texts: Sequence[str]) -> list[str]:
-    argument_rows = [json.loads(text, parse_float=Decimal) for text in texts]
-    arrays = [
-        pa.array(
-            [_arrow_value(row[field.name], field.dataType) for row in argument_rows],
-            to_arrow_type(field.dataType, timezone="UTC"),
-        )
-        for field in call.args.fields
-    ]
-    frame = pa.table(arrays, names=[field.name for field in call.args.fields]).to_pandas(
-        coerce_temporal_nanoseconds=True
+def _call(call: UdfCall, function: UserFunction, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    frame = pd.DataFrame(
+        {
+            field.name: _column([row[field.name] for row in rows], field.dataType)
+            for field in call.args.fields
+        },
+        index=pd.RangeIndex(len(rows)),
     )
-    for field in call.args.fields:
-        if isinstance(field.dataType, TimestampType):  # UTC without a zone, as Spark's pandas UDFs do
-            frame[field.name] = frame[field.name].dt.tz_localize(None)
     result_frame = function(frame)
-    if len(result_frame) != len(texts):
-        raise ValueError(f"the function was given {len(texts)} rows and returned {len(result_frame)}")
+    if len(result_frame) != len(rows):
+        raise ValueError(f"the function was given {len(rows)} rows and returned {len(result_frame)}")
     result_columns = [list(_typed(result_frame[name], kind)) for name, kind in call.udf.returns.items()]
     column_names = list(call.udf.returns)
     return [
         orjson.dumps(dict(zip(column_names, row, strict=True))).decode()
         for row in zip(*result_columns, strict=True)
     ]
+
+
+def _column(values: Sequence[Any], kind: DataType) -> pd.Series:
+    """A column of values written by `to_json`; whole numbers within lists and structs are exact beside nulls."""
+    array = pa.array([_arrow_value(value, kind) for value in values], to_arrow_type(kind, timezone="UTC"))
+    is_nested = isinstance(kind, ArrayType | StructType)
+    column: pd.Series = array.to_pandas(integer_object_nulls=is_nested, coerce_temporal_nanoseconds=True)
+    # UTC without a zone, as Spark's pandas UDFs do.
+    return column.dt.tz_localize(None) if isinstance(kind, TimestampType) else column
 
 
 def _arrow_value(value: Any, kind: DataType) -> Any:
@@ -164,6 +186,7 @@ def _arrow_value(value: Any, kind: DataType) -> Any:
 
 
 _READERS: dict[type[DataType], Callable[[Any], Any]] = {
+    BinaryType: base64.b64decode,
     TimestampType: lambda text: datetime.fromisoformat(text).astimezone(UTC),
     TimestampNTZType: datetime.fromisoformat,
     DateType: date.fromisoformat,

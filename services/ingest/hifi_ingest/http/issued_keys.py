@@ -4,27 +4,29 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from aiokafka import ConsumerRecord, TopicPartition
-
 from hifi.kafka.last_uses import LastUses
 from hifi.kafka.producer import Producer
-from hifi.kafka.topic_follower import PartitionFollower
+from hifi.kafka.topic_follower import TopicFollower, TopicRecreated
 from hifi.kafka.topics import Topics
 from hifi.pipe.issued_key import IssuedKey, IssuedKeys
 from hifi.record.record import Record
+from hifi.runtime import log
 from hifi.runtime.clock import now_us
 from hifi.runtime.health import Health
 from hifi.runtime.running import cancel
 
 _CONDITION: Final = "write keys"
 _CLIENT: Final = "hifi"
-_WAIT_MS: Final = 2_000
-"""Time for which Kafka holds a fetch back; keys change rarely, and a new record ends it."""
+_INTERVAL_S: Final = 1.0
 _WRITE_S: Final = 15.0
+
+logger = log.get(__name__)
 
 
 class FollowedKeys:
     """A copy of the topic `write-keys`, loaded at the start. While Kafka is away, the last copy holds.
+
+    Once the topic was created again, its keys count only.
 
     Args:
         bootstrap: the stream's Kafka.
@@ -38,12 +40,7 @@ class FollowedKeys:
         self._bootstrap = bootstrap
         self._topics = topics
         self._health = health
-        self._follower = PartitionFollower(
-            bootstrap,
-            health.instance or _CLIENT,
-            {TopicPartition(topics.write_keys, 0): self._take_record},
-            wait_ms=_WAIT_MS,
-        )
+        self._follower = self._new_follower(self._keys)
         self._producer: Producer | None = None
         self.task: asyncio.Task[None] | None = None
         """Follows the topic."""
@@ -57,7 +54,7 @@ class FollowedKeys:
             )
         )
         self._health.unblock(_CONDITION)
-        self.task = asyncio.create_task(self._follower.follow(self._changed))
+        self.task = asyncio.create_task(self._follow())
 
     async def stop(self) -> None:
         """Stop following."""
@@ -91,8 +88,26 @@ class FollowedKeys:
                 self._producer = producer
             await self._producer.send_and_wait(self._topics.key_uses, 0, records)
 
-    def _take_record(self, record: ConsumerRecord) -> None:
-        self._keys.take(record.key, record.value, record.offset)
+    async def _follow(self) -> None:
+        while True:
+            try:
+                await self._follower.poll(_INTERVAL_S)
+            except TopicRecreated as error:
+                logger.warning("write-keys-read-anew", error=str(error))
+            await self._follower.stop()
+            keys = IssuedKeys()
+            self._follower = self._new_follower(keys)
+            await self._follower.start(
+                lambda error: logger.warning(
+                    "topics-unreadable", topics=[self._topics.write_keys], error=repr(error)
+                )
+            )
+            self._keys = keys
 
-    async def _changed(self) -> None:
-        """Nothing waits for a change: each request looks its key up."""
+    def _new_follower(self, keys: IssuedKeys) -> TopicFollower:
+        return TopicFollower(
+            self._bootstrap,
+            self._health.instance or _CLIENT,
+            {self._topics.write_keys: keys.take},
+            rereads=False,
+        )

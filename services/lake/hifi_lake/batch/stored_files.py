@@ -6,7 +6,7 @@ from typing import Final
 
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.manifest import DataFile
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sql
 
 from hifi.runtime.errors import Misconfigured
@@ -78,12 +78,17 @@ class StoredFiles:
 
         Returns:
             URLs of the files.
+
+        Raises:
+            Retryable: the files do not have all rows.
         """
         parallel_tasks = min(self._spark.sparkContext.defaultParallelism, math.ceil(row_count / _TASK_ROWS))
         task_count = max(1, parallel_tasks, math.ceil(row_count / self._file_rows))
+        written = Observation()
+        rows = rows.observe(written, sql.count(sql.lit(1)).alias("rows"))
         writer = rows.coalesce(task_count).write
         if self._commits.table.spec().fields:
             writer = rows.withColumn(DAY, sql.to_date(ACCEPTED)).coalesce(task_count).write.partitionBy(DAY)
         folder = self._store.new_folder()
         writer.option("maxRecordsPerFile", self._file_rows).parquet(folder)
-        return self._store.publish(folder)
+        return self._store.publish(folder, int(written.get["rows"]))

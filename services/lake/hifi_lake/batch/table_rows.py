@@ -1,16 +1,15 @@
 """The rows of a table that deliveries become, as Spark SQL."""
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
-import orjson
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
+from hifi.delivery.kind import CONTENT_TYPE_ATTRIBUTE
 from hifi.pipe.model import SqlType
-from hifi.record.headers import CE_PREFIX
+from hifi.record.headers import CE_PREFIX, CONTENT_TYPE
 from hifi.record.spark_sql import literal
-from hifi.spark.json_fields import json_fields
+from hifi.spark.json_fields import json_fields, json_match
 from hifi.spark.typed_text import stored_text
 from hifi_iceberg.declaration import ACCEPTED, LOG, OFFSET, PARTITION, SEQ, LakeTable
 
@@ -24,6 +23,8 @@ NO_KEY: Final = "no-key"
 NOT_JSON: Final = "not-json"
 _DATA: Final = "hifi data"
 _TEXT: Final = "cast(value as string)"
+_JSON_TYPE: Final = "cast('application/json' as binary)"
+"""Content type of an event that does not declare one."""
 
 
 def with_rows(deliveries: DataFrame, table: LakeTable, log_identity: str) -> DataFrame:
@@ -42,14 +43,20 @@ def with_rows(deliveries: DataFrame, table: LakeTable, log_identity: str) -> Dat
         for index, (name, kind) in enumerate(table.columns.items())
     }
     for name, attribute in table.settings.attributes.items():
-        header_name = literal(CE_PREFIX + attribute)
-        columns[name] = stored_text(f"filter(headers, h -> h.key = {header_name})[0].value", SqlType.STRING)
+        is_type = attribute == CONTENT_TYPE_ATTRIBUTE
+        header_name = literal(CONTENT_TYPE if is_type else CE_PREFIX + attribute)
+        header = f"filter(headers, h -> h.key = {header_name})[0].value"
+        columns[name] = stored_text(
+            f"coalesce({header}, {_JSON_TYPE})" if is_type else header, SqlType.STRING
+        )
     columns |= {ACCEPTED: "timestamp_micros(accepted_us)", SEQ: "seq"}
     columns |= {LOG: literal(log_identity), PARTITION: "partition", OFFSET: "raw"}
+    delete_when = table.settings.delete_when
+    deletes = f"coalesce({json_match(_TEXT, delete_when)}, false)" if delete_when else "false"
     row_columns = ", ".join(f"{expression} as `{name}`" for name, expression in columns.items())
     return (
         parsed_deliveries.withColumn(ROW, sql.expr(f"struct({row_columns})"))
-        .withColumn(DELETES, sql.expr(_deletes(table.settings.delete_when)))
+        .withColumn(DELETES, sql.expr(deletes))
         .withColumn(REFUSAL, sql.expr(_refusal(table)))
         .drop(_DATA)
     )
@@ -61,20 +68,3 @@ def _refusal(table: LakeTable) -> str:
         is_key_missing = " or ".join(f"{ROW}.`{name}` is null" for name in table.settings.key)
         cases.append(f"when {is_key_missing} then '{NO_KEY}'")
     return f"case {' '.join(cases)} end"
-
-
-def _deletes(delete_when: Mapping[str, Any]) -> str:
-    """SQL of whether all fields have the values; JSON texts are compared, so `1` is not `"1"`."""
-    if not delete_when:
-        return "false"
-    conditions = []
-    for path, value in delete_when.items():
-        json_path = literal("$" + "".join(f"['{segment}']" for segment in path.split(".")))
-        field_json = f"to_json(try_variant_get(try_parse_json({_TEXT}), {json_path}))"
-        json_value = literal(orjson.dumps(value).decode())
-        conditions.append(
-            f"{field_json} is not distinct from {json_value}"
-            if value is not None
-            else f"coalesce({field_json}, 'null') = 'null'"
-        )
-    return f"coalesce({' and '.join(conditions)}, false)"

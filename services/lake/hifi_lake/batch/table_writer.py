@@ -13,10 +13,12 @@ from pyspark.sql import functions as sql
 
 from hifi.runtime import log, metrics
 from hifi.runtime.clock import monotonic_s
+from hifi.runtime.errors import Misconfigured
+from hifi.spark.spark_session import task_slots
 from hifi_iceberg.declaration import SEQ, LakeTable
 from hifi_iceberg.destination.catalog import open_table
 from hifi_iceberg.destination.commits import TableCommits
-from hifi_iceberg.destination.file_store import FileStore
+from hifi_iceberg.destination.file_store import FileStore, is_folder
 from hifi_iceberg.destination.progress import TableOwner, TableProgress
 from hifi_lake.batch.deliveries import beyond, without_copies
 from hifi_lake.batch.merge import affected_files, merged, newest_by_key
@@ -52,17 +54,19 @@ class TableWriter:
             settled_until: see `TableCommits`.
 
         Raises:
-            Misconfigured: see `open_table`.
+            Misconfigured: see `open_table` and `require_reachable`.
             Retryable: other writers commit all the time.
             Fenced: another instance has taken the table over meanwhile.
         """
         self.table: Final = table
         self._log = log_identity
         self._settings = settings
+        opened_table = open_table(table)
+        require_reachable(opened_table.location(), settings.lake_master)
         writer_id = uuid4().hex
         owner = TableOwner(log_identity, table.pipe, table.destination)
         self._commits: Final = TableCommits(
-            open_table(table), owner, writer_id, settings.lake_commit_attempts, settled_until, topic
+            opened_table, owner, writer_id, settings.lake_commit_attempts, settled_until, topic
         )
         self._store = FileStore(self._commits.table, owner, writer_id, scratch)
         self._files = StoredFiles(spark, self._commits, self._store, settings.lake_file_rows)
@@ -177,6 +181,24 @@ class TableWriter:
             row_filter=In(term=SEQ, literals=set(replayed_seqs)), selected_fields=(SEQ,)
         )
         return [str(seq) for seq in scan.to_arrow()[SEQ].to_pylist()]
+
+
+def require_reachable(location: str, master: str) -> None:
+    """Refuse a table whose data files Spark's tasks do not reach. Pure.
+
+    Args:
+        location: URL or path of the table.
+        master: Spark's.
+
+    Raises:
+        Misconfigured: it is in a bucket, where only the process of lake writes, and the tasks run elsewhere.
+    """
+    if not is_folder(location) and task_slots(master) is None:
+        raise Misconfigured(
+            f"the table is at {location}, but with HIFI_LAKE_MASTER={master} Spark's tasks run on other machines, and "
+            "only the process of lake writes to buckets: set HIFI_LAKE_MASTER to local[N] (in the Helm chart "
+            "services.lake.executors.instances to 0), or choose a warehouse in a folder that all of them mount"
+        )
 
 
 def _count_rows(rows: DataFrame, is_new: str) -> list[Row]:

@@ -270,7 +270,7 @@ class ManagementApi:
         entry = AuditEntry(
             principal.name, "rotate the write key", f"write-key/{old_key.id}", at_us, old_key.json()
         )
-        await self._state.change_keys(entry, [key, expiring])
+        await self._state.change_keys(entry, [key, expiring], rotated_key=old_key)
         return _new_key(secret, key)
 
     async def revoke_key(self, request: Request, principal: Principal) -> Response:
@@ -320,9 +320,9 @@ class ManagementApi:
             raise Problem(404, f"{name} has no such issued write key.", title="No such write key")
         return key
 
-    async def link(self, _: Request, principal: Principal) -> Response:
+    async def link(self, request: Request, principal: Principal) -> Response:
         """POST: make a link that opens the console signed in as the caller."""
-        return link_response(self._gate, principal)
+        return link_response(self._gate, request, principal)
 
     async def me(self, _: Request, principal: Principal) -> Response:
         """GET the principal of the token."""
@@ -354,7 +354,7 @@ class ManagementApi:
         number = replaced_number(request, state, name)
         newest, current = state.declared.newest.get(name), state.registry.get(name)
         if newest is None and current is not None:
-            newest = undeclared(current.pipe)
+            newest = undeclared(current)
         if newest is None or newest.pipe is None:
             raise _not_found(name)
         if newest.paused == paused:
@@ -383,7 +383,7 @@ class ManagementApi:
                 "send `take_over=true`; the next `hifi apply` brings the file's version back.",
                 title="Declared by file",
             )
-        paused = pipe is not None and state.declared.paused(name)
+        paused = pipe is not None and state.declared.paused(name, state.registry.get(name))
         declaration = Declaration(name, pipe, principal.name, now_us(), number, origin, paused)
         created = pipe is not None and (newest is None or newest.pipe is None)
         take_over = by_file and origin is Origin.API

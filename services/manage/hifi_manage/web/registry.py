@@ -271,8 +271,10 @@ class SchemaRegistry:
         """Make a change; what would change nothing needs no scope and no entry of the audit."""
         change = plan(await self._newest_registry())
         if change.records:
-            pipes = {revision.pipe.pipe for revision in self._state.registry.all()}
-            check_scope(principal, subject, pipes | self._state.declared.newest.keys())
+            state = self._state
+            pipes = {revision.pipe.pipe for revision in state.registry.all()}
+            pipes |= state.declared.newest.keys() | state.declared.unreadable.keys()
+            check_scope(principal, subject, pipes | state.registry.all_held().keys())
             audited_subject = "schemas" if subject is None else f"schema/{subject}"
             entry = AuditEntry(principal.name, f"{action} schema", audited_subject, now_us())
             change = await self._state.change_schemas(entry, plan)

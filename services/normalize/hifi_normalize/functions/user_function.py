@@ -53,7 +53,7 @@ def load_function(path: str) -> Callable[[bytes], bytes]:
                 _FAILED,
                 f"{path} returned {len(result_json):,} bytes of JSON; a record may have {MAX_RECORD_BYTES:,}",
             )
-        if b"null" in result_json and exact_json.has_non_finite(result):
+        if b"null" in result_json and _has_non_finite(result):
             raise Rejected(_FAILED, f"{path} returned NaN or infinity, which is not JSON")
         return result_json
 
@@ -79,6 +79,11 @@ def _decoded(data: bytes) -> Any:
 
 def _number(value: Any) -> msgspec.Raw:
     return msgspec.Raw(exact_json.dumps(value))
+
+
+def _has_non_finite(result: Any) -> bool:
+    """Whether a float is infinite or no number, which the encoder writes as null, at every depth of what it writes."""
+    return exact_json.has_non_finite(msgspec.to_builtins(result, enc_hook=lambda _: None))
 
 
 _ENCODER: Final = msgspec.json.Encoder(enc_hook=_number)

@@ -14,6 +14,8 @@ from typing_extensions import TypedDict
 
 from hifi_observe.alarms import runbooks
 
+UNREADABLE_RECORD: Final = "unreadable-record"
+
 
 @dataclass(frozen=True, slots=True)
 class AlarmKind:
@@ -51,7 +53,7 @@ KINDS: Final = {
         AlarmKind("lookup", "A lookup table is empty, or keeps an old copy.", 5, 30),
         AlarmKind("certificate", "A certificate of a service or broker expires soon.", 0, 60),
         AlarmKind(
-            "unreadable-record", "A control record cannot be read; services skip it, or hold its pipe.", 0, 0
+            UNREADABLE_RECORD, "A control record cannot be read; services skip it, or hold its pipe.", 0, 0
         ),
         AlarmKind("offsets-lost", "Kafka deleted records before observe read them.", 0, 3600),
     )

@@ -11,7 +11,7 @@ from hifi.delivery.destination_state import DestinationName, DestinationState, S
 from hifi.kafka.certificate_reports import ReportedCertificates
 from hifi.kafka.topic_follower import UnreadableRecord
 from hifi.pipe.revision import is_pipe_name, read_key
-from hifi_observe.alarms.alarm import Key
+from hifi_observe.alarms.alarm import UNREADABLE_RECORD, Key
 from hifi_observe.alarms.owner_conditions import owner_condition
 from hifi_observe.ledger import stage
 from hifi_observe.ledger.breaker_reports import PAUSED
@@ -162,7 +162,7 @@ def unreadable(records: Iterable[UnreadableRecord], pipes_topic: str = "") -> di
         key = (record.key or b"").decode("utf-8", "replace")[:100]
         holds_pipe = record.topic == pipes_topic and is_pipe_name(read_key(record.key or b"")[0])
         effect = "the pipe is held" if holds_pipe else "what was in force before stays in force"
-        conditions["unreadable-record", "", record.topic] = (
+        conditions[UNREADABLE_RECORD, "", record.topic] = (
             f"the record of {key!r} at offset {record.offset} of {record.topic} cannot be read ({record.error}):"
             f" {effect}"
         )

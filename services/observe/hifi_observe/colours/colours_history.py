@@ -59,12 +59,19 @@ class ColoursHistory:
             for log, ids_json in sorted(ids_by_log.items()):
                 yield minute, log, ids_json
 
-    def json(self, pipe: str, first_day: int, last_day: int) -> HistoryJson:
-        """The answer to the other colour: the days from `first_day` to `last_day`."""
+    def json(self, pipe: str, first_day: int, last_day: int, *, hides_ids: bool) -> HistoryJson:
+        """The answer to the other colour: the days from `first_day` to `last_day`.
+
+        Args:
+            pipe: its name.
+            first_day: numbered since 1970 UTC.
+            last_day: likewise.
+            hides_ids: whether the pipe masks the ids of its events, so that their names are left out.
+        """
         ids: defaultdict[str, dict[str, Any]] = defaultdict(dict)
         for minute, log, ids_json in self.ids(pipe):
             if first_day <= day_of(minute) <= last_day:
-                ids[str(minute)][log] = ids_json
+                ids[str(minute)][log] = ids_json | {"names": {}} if hides_ids else ids_json
         days = {
             str(number): day.dump()
             for number, day in self.days(pipe).items()

@@ -1,15 +1,15 @@
 """Alarms and silences."""
 
 import uuid
-from collections.abc import Callable
 from typing import Annotated, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
+from hifi.control.principals.principal import Principal
 from hifi.runtime.clock import MICROSECONDS, now_us
 from hifi.runtime.http.problem import Problem
-from hifi_observe.alarms.alarm import KINDS, Alarm, AlarmJson, AlarmSilence
+from hifi_observe.alarms.alarm import KINDS, UNREADABLE_RECORD, Alarm, AlarmJson, AlarmSilence
 from hifi_observe.alarms.alarm_notifier import AlarmNotifier
 from hifi_observe.kafka.publisher import Publisher
 
@@ -54,12 +54,12 @@ class AlarmAnswers:
         """Active alarms according to the topic `alarms`, so the same on every instance."""
         return [alarm for alarm in self._notifier.notified if alarm.ended_us is None]
 
-    def alarms(self, may_see: Callable[[str], bool]) -> AlarmList:
-        """Active alarms, past alarms and silences of the stream and of the pipes that somebody sees."""
-        alarms: list[AlarmJson] = [
-            {**alarm, "told": alarm.get("told", [])}
+    def alarms(self, principal: Principal) -> AlarmList:
+        """Active alarms, past alarms and silences of the stream and of the pipes that a principal sees."""
+        alarms = [
+            _seen(alarm, principal)
             for alarm in self._notifier.history
-            if not alarm["pipe"] or may_see(alarm["pipe"])
+            if not alarm["pipe"] or principal.sees(alarm["pipe"])
         ]
         return {
             "active": [alarm for alarm in alarms if alarm["ended_us"] is None],
@@ -67,7 +67,7 @@ class AlarmAnswers:
             "silences": [
                 silence
                 for silence in self._notifier.alarms.silences.values()
-                if not silence.pipe or may_see(silence.pipe)
+                if not silence.pipe or principal.sees(silence.pipe)
             ],
         }
 
@@ -90,3 +90,11 @@ class AlarmAnswers:
             raise Problem(503, "observe has not connected to Kafka yet; try again.", title="Not connected")
         await self._publisher.alarm(f"silence/{silence.id}", silence)
         return silence
+
+
+def _seen(alarm: AlarmJson, principal: Principal) -> AlarmJson:
+    """An alarm as a principal sees it: one with a limited role not the key of a record, which may name any pipe."""
+    seen_alarm: AlarmJson = {**alarm, "told": alarm.get("told", [])}
+    if alarm["kind"] == UNREADABLE_RECORD and not principal.sees_all:
+        seen_alarm["cause"] = f"a record of {alarm['subject']} cannot be read"
+    return seen_alarm

@@ -229,11 +229,12 @@ class Api:
         """GET the signed report of a month."""
         reports = self._answers.reports
         answer = reports.report(*report_parameters(request), principal.sees)
-        return Response(reports.signed(answer), media_type="application/json")
+        headers = {"cache-control": "no-store"}
+        return Response(reports.signed(answer), media_type="application/json", headers=headers)
 
     async def alarms(self, _: Request, principal: Principal) -> Response:
         """GET active alarms, past alarms and silences."""
-        return json_response(self._answers.alarms.alarms(principal.sees))
+        return json_response(self._answers.alarms.alarms(principal))
 
     async def silence(self, request: Request, principal: Principal) -> Response:
         """POST a silence for alarms of a kind, of a pipe, or all."""
@@ -254,9 +255,9 @@ class Api:
             )
         )
 
-    async def link(self, _: Request, principal: Principal) -> Response:
+    async def link(self, request: Request, principal: Principal) -> Response:
         """POST: make a link that opens the console signed in as the caller."""
-        return link_response(self._gate, principal)
+        return link_response(self._gate, request, principal)
 
     async def me(self, _: Request, principal: Principal) -> Response:
         """GET the principal of the request."""

@@ -32,7 +32,8 @@ class ColourAnswers:
             Problem: 400, a day is no number.
         """
         last_day = _day("to", last_text) if last_text else day_of(now_us() // 60_000_000)
-        return self._history.json(name, _day("from", first_text) if first_text else last_day - 31, last_day)
+        first_day = _day("from", first_text) if first_text else last_day - 31
+        return self._history.json(name, first_day, last_day, hides_ids=self._pipes.hides_id(name))
 
     async def minutes(self, name: str, minute_count: int) -> dict[str, Any]:
         """The newest `minute_count` minutes of a pipe over both colours, with the share of each.

@@ -171,7 +171,7 @@ class Console:
             principal,
             "alarms.html",
             "Alarms",
-            alarms=self._answers.alarms.alarms(principal.sees),
+            alarms=self._answers.alarms.alarms(principal),
             kinds=KINDS,
             operator=principal.role.includes(Role.OPERATOR),
         )
@@ -223,7 +223,7 @@ class Console:
     def _page(
         self, principal: Principal, template: str, title: str, status: int = 200, **values: Any
     ) -> Response:
-        counts = {"Alarms": len(self._answers.alarms.alarms(principal.sees)["active"])}
+        counts = {"Alarms": len(self._answers.alarms.alarms(principal)["active"])}
         values |= {"status": self._answers.status.status(), "manage": self._manage_url}
         return self.pages.page(
             template, title, values, counts, status, f"{principal.name} ({principal.role.value})"

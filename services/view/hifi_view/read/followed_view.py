@@ -16,7 +16,7 @@ from hifi.kafka.topic_identity import topic_identity
 from hifi.pipe.limits import pipe_limits
 from hifi.pipe.registry import PipeRegistry
 from hifi.pipe.view import View
-from hifi.pipe.view_check import view_refusals
+from hifi.pipe.view_check import topic_refusal, view_refusals
 from hifi.runtime import log, metrics
 from hifi.runtime.backoff import backoff_s
 from hifi.runtime.clock import MICROSECONDS, monotonic_s, now_us
@@ -189,10 +189,17 @@ class FollowedView:
     def admit_file(self) -> None:
         """Let the file be read before Kafka answers; one of another declaration is removed.
 
+        So is one whose topic the view may no longer read: what it has read must not be shown either.
+
         Raises:
             OSError: it cannot be removed.
+            Misconfigured: the limits of this process are wrong.
         """
-        if self.path.exists():
+        if (refusal := topic_refusal(self.view, pipe_limits())) is not None:
+            if self.path.exists():
+                logger.warning("view-file-removed", view=self.view.view, because=refusal)
+            remove(self.path)
+        elif self.path.exists():
             try:
                 is_own = is_of(self.path, self.view)
             except sqlite3.Error:

@@ -5,10 +5,12 @@ import datetime as dt
 import re
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hifi.runtime import exact_json
 from hifi_debezium.source.columns import (
     NAMED_TYPES,
     SOURCE_TYPE,
@@ -51,6 +53,11 @@ def read(
         snapshot=snapshot,
         partial=partial,
     )
+
+
+def as_json(row: Row) -> Any:
+    """The values as a reader of the event has them."""
+    return exact_json.loads(exact_json.dumps(row.values))
 
 
 DATE, TIMESTAMP, ZONED = (
@@ -111,7 +118,20 @@ DATES = field("array", source="_DATE", items={"type": "int32", "name": "io.debez
     ],
 )  # fmt: skip
 def test_a_value_is_what_the_column_has(declared: dict[str, Any], value: Any, text: Any) -> None:
-    assert read(declared, value).values == {"v": text}
+    assert as_json(read(declared, value)) == {"v": text}
+
+
+def test_json_is_the_text_that_the_column_has() -> None:
+    text = '{"a": 1,"a":2, "n":1.10, "u":"\\u00e9"}'
+    values = read(field("string", "data.Json"), text).values
+    assert exact_json.dumps(values) == f'{{"v":{text}}}'.encode()
+
+
+def test_json_that_cannot_be_written_again_is_refused() -> None:
+    deepest = "[" * 250 + "]" * 250
+    assert orjson.dumps(orjson.loads(exact_json.dumps(read(field("string", "data.Json"), deepest).values)))
+    with pytest.raises(Unreadable, match="nested deeper than 250 levels"):
+        read(field("string", "data.Json"), f"[{deepest}]")
 
 
 @pytest.mark.parametrize(
@@ -226,7 +246,7 @@ def test_types_are_not_looked_up_where_the_schema_says_what_values_are(
     declared: dict[str, Any], value: Any, expected: Any
 ) -> None:
     assert types_to_look_up({"fields": [declared]}) == {}
-    assert read(declared, value).values == {"v": expected}
+    assert as_json(read(declared, value)) == {"v": expected}
 
 
 def test_text_of_a_type_that_is_not_known_is_read_if_it_is_no_number() -> None:

@@ -8,6 +8,7 @@ from tests.support.stream_process import readyz
 
 from hifi.pipe.loader import load
 from hifi.pipe.model import Pipe
+from hifi.pipe.sources.written_topics import shared_topic
 from hifi_manage.pipe_text import read_pipe
 
 PIPE = """\
@@ -35,7 +36,15 @@ def allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HIFI_EGRESS_ALLOW", "loopback")
 
 
-@pytest.mark.parametrize("text", [second(), second("changes.keys"), second(bootstrap="a:1,127.0.0.1:9092")])
+@pytest.mark.parametrize(
+    "text",
+    [
+        second(),
+        second("changes.keys"),
+        second(bootstrap="a:1,127.0.0.1:9092"),
+        *(second(bootstrap=server) for server in ("LocalHost.:9092", "127.0.0.1:09092", "0x7f.1:9092")),
+    ],
+)
 def test_the_second_pipe_of_a_topic_is_refused_when_it_is_checked_and_published(
     tmp_path: Path, text: str
 ) -> None:
@@ -55,6 +64,20 @@ def test_pipes_of_other_topics_and_other_clusters_pass(tmp_path: Path, text: str
     (tmp_path / "a.yaml").write_text(FIRST)
     (tmp_path / "b.yaml").write_text(text)
     assert load(tmp_path)[1] == []
+
+
+def test_topics_of_the_streams_own_kafka_connect_are_on_one_cluster_by_whatever_servers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HIFI_EGRESS_ALLOW", "kafka=*.example,loopback")
+    topic = "hifi-connect.changes"
+    texts = [
+        PIPE.format(name=name, bootstrap=f"{name}.example:9092", topic=topic) for name in ("first", "second")
+    ]
+    [source, other_source] = [
+        pipe.source for text in texts if (pipe := read_pipe(text.encode(), {}, coloured=False)[0])
+    ]
+    assert shared_topic(source, other_source) == topic
 
 
 async def test_collect_does_not_read_the_second_pipe_of_a_topic(kafka: str, tmp_path: Path) -> None:

@@ -56,6 +56,7 @@ EVERYTHING = record(
     q=logical_type("long", "local-timestamp-millis"),
     r=["null", "In"],
 )
+DECIMAL = logical_type("bytes", "decimal", precision=6, scale=2)
 UUID_TEXT = "00000000-0000-0000-0000-00000000000a"
 TREE = record("Tree", value="int", children={"type": "array", "items": "Tree"})
 
@@ -369,3 +370,45 @@ def test_unions_that_json_cannot_tell_apart_are_named(branches: Any, is_ambiguou
     union_paths = ambiguous_unions(read_schema(json.dumps(record(a=branches))))
     assert bool(union_paths) is is_ambiguous
     assert all(text.startswith("/a") for text in union_paths)
+
+
+@pytest.mark.parametrize(
+    ("field_type", "default", "value"),
+    [
+        ("bytes", "\u00ff\u0000", "/wA="),
+        ({"type": "fixed", "name": "F", "size": 2}, "a\u00ff", "Yf8="),
+        (DECIMAL, "\u00ff\u0038", "-2.00"),
+        (["bytes", "null"], "\u00ff", "/w=="),
+        (["null", "bytes"], None, None),
+        (["int", "string"], 5, 5),
+        ({"type": "array", "items": "bytes"}, ["\u00ff"], ["/w=="]),
+        ({"type": "map", "values": "bytes"}, {"a": "\u00ff"}, {"a": "/w=="}),
+        (record("In", b="bytes", n="int"), {"b": "\u00ff", "n": 1}, {"b": "/w==", "n": 1}),
+        (record("In", b=["null", "bytes"]), {}, {"b": None}),
+        (logical_type("long", "timestamp-millis"), 0, "1970-01-01T00:00:00Z"),
+        ({"type": "enum", "name": "E", "symbols": ["X", "Y"]}, "Y", "Y"),
+        ("string", "\u00ff", "\u00ff"),
+        ("double", 1, 1.0),
+    ],
+)
+def test_a_missing_field_gets_its_default(field_type: Any, default: Any, value: Any) -> None:
+    fields = [{"name": "v", "type": field_type, "default": default}, {"name": "n", "type": "int"}]
+    schema = read_schema(json.dumps({"type": "record", "name": "R", "fields": fields}))
+    encoder = Encoder(schema)
+    for _ in range(2):
+        assert orjson.loads(decode(schema, encoder({"n": 1}))) == {"v": value, "n": 1}
+
+
+def test_a_default_that_is_none_of_its_type_is_named() -> None:
+    fields = [{"name": "v", "type": "bytes", "default": "\u0100"}]
+    schema = read_schema(json.dumps({"type": "record", "name": "R", "fields": fields}))
+    with pytest.raises(Rejected, match=r"/v does not fit .* the default of the schema is no bytes"):
+        Encoder(schema)({})
+
+
+@pytest.mark.parametrize("text", ["0001-01-01T00:00:00+05:00", "9999-12-31T23:59:59-05:00"])
+@pytest.mark.parametrize("logical", ["timestamp-millis", "timestamp-micros"])
+def test_a_time_outside_of_the_years_that_are_read_is_refused(text: str, logical: str) -> None:
+    encoder = Encoder(read_schema(json.dumps(logical_type("long", logical))))
+    with pytest.raises(Rejected, match="outside of the years 1 to 9999"):
+        encoder(text)

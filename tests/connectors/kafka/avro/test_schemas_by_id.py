@@ -57,12 +57,16 @@ async def test_a_registry_that_is_away_is_waited_for() -> None:
         await schemas_at("http://127.0.0.1:1").load([7])
 
 
+FIELD_TWICE = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "long"}] * 2}
+
+
 @pytest.mark.parametrize(
     ("status", "body", "reason"),
     [
         (404, {"error_code": 40403, "message": "Schema 7 not found"}, "unknown-schema"),
         (200, {"schema": "syntax", "schemaType": "PROTOBUF"}, "not-avro"),
         (200, {"schema": '{"type": "record"}'}, "unusable-schema"),
+        (200, {"schema": orjson.dumps(FIELD_TWICE).decode()}, "unusable-schema"),
         (422, {"error_code": 42201, "message": "invalid"}, "unusable-schema"),
     ],
 )

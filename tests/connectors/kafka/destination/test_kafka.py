@@ -156,6 +156,7 @@ async def test_a_new_owner_fences_the_old_one(out_topic: OutTopic) -> None:
     [
         ({}, b"k", {"number": 1}, {}),
         ({"key_attribute": "id", "headers": {"team": "a"}}, b"i1", {"number": 1}, {"team": b"a"}),
+        ({"key_attribute": "datacontenttype"}, b"application/json", {"number": 1}, {}),
         (
             {"format": "cloudevents-binary"},
             b"k",

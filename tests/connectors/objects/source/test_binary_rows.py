@@ -110,6 +110,44 @@ def test_values_of_parquet_columns(data_type: pa.DataType, value: Any, expected:
     assert column([value, None], data_type) == [expected, None]
 
 
+def with_enums(table: pa.Table) -> bytes:
+    """A Parquet file that declares what Arrow writes as `STRING` as `ENUM`, as parquet-avro does for enums."""
+    content = parquet_of(table, store_schema=False, use_dictionary=False)
+    string, enum = bytes.fromhex("25004c1c0000"), bytes.fromhex("25084c4c0000")  # converted and logical type
+    assert string in content
+    return content.replace(string, enum)
+
+
+def test_enums_of_parquet_are_text_at_every_depth_and_bytes_beside_them_are_not() -> None:
+    enum = pa.string()
+    nested_type = pa.struct([("l", pa.list_(enum)), ("b", pa.binary()), ("m", pa.map_(enum, enum))])
+    nested = {"l": ["A", None], "b": b"B", "m": [("k", "V")]}
+    table = pa.table(
+        {
+            "at": pa.array([NS, None], pa.timestamp("ns")),
+            "b": pa.array([b"B", None]),
+            "v": pa.array(["Zoë", None], enum),
+            "n": pa.array([nested, None], nested_type),
+            "z": pa.array([b"B", None]),
+        }
+    )
+    assert [orjson.loads(row.data or b"") for row in rows("parquet", with_enums(table))] == [
+        {
+            "at": TEXT,
+            "b": "Qg==",
+            "v": "Zoë",
+            "n": {"l": ["A", None], "b": "Qg==", "m": {"k": "V"}},
+            "z": "Qg==",
+        },
+        {"at": None, "b": None, "v": None, "n": None, "z": None},
+    ]
+
+
+def test_an_enum_that_is_not_utf_8_refuses_its_row_alone() -> None:
+    content = with_enums(pa.table({"v": ["SHIPPED", "good"]})).replace(b"SHIPPED", b"SHIPPE\xff")
+    assert [row.reason for row in rows("parquet", content)] == ["not-json", ""]
+
+
 def test_times_of_96_bits_keep_the_years_that_nanoseconds_do_not_have() -> None:
     values = [datetime(1, 1, 1), datetime(1500, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 1)]  # noqa: DTZ001
     nested_type = pa.list_(pa.timestamp("us"))

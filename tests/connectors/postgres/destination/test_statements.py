@@ -49,6 +49,20 @@ def test_an_event_deletes_by_the_value_and_not_by_one_of_another_type(
     assert change.deletes is deletes
 
 
+def test_a_column_gets_the_content_type_as_it_gets_other_attributes() -> None:
+    statements = TableStatements(
+        PostgresSettings.model_validate(
+            {
+                "url": {"env": "URL"}, "table": "t", "columns": {"k": "k"}, "key": ["k"],
+                "attributes": {"media": "datacontenttype", "id": "id", "none": "subject"},
+            }
+        )
+    )  # fmt: skip
+    event = OutboundEvent(b'{"k": 1}', "application/ld+json", {"id": "i1"}, b"k", "0a" * 16, 0, 1, 1)
+    (change,) = statements.changes([event])
+    assert change.values == [1, "application/ld+json", "i1", None]
+
+
 @pytest.mark.parametrize(
     ("column", "column_type", "match"),
     [

@@ -1,5 +1,6 @@
 """The secret URL of a destination has libpq connect to its server, and read the pipe's own certificates."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,37 @@ def test_an_option_that_names_a_file_or_another_server_is_refused(
     with pytest.raises(Misconfigured, match=f"the secret `url` has the option {name}") as refusal:
         opened(monkeypatch, f"{URL}?{option}")
     assert "geheim" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("password", "database"),
+    [
+        *(
+            (password, "/shop")
+            for password in ("ge@heim", "ge@heim:w0rd", "ge@@heim", "ge/heim", "ge@heim/w0rd")
+        ),
+        ("ge@heim/w0rd", ""),
+        ("123/heim", "/shop"),
+    ],
+)
+def test_no_part_of_a_password_that_is_not_percent_encoded_is_told(
+    monkeypatch: pytest.MonkeyPatch, password: str, database: str
+) -> None:
+    with pytest.raises(Misconfigured, match="percent-encode its user and password") as refusal:
+        opened(monkeypatch, f"postgresql://hifi:{password}@db.example{database}")
+    assert not re.search("ge|heim|w0rd|123", str(refusal.value).replace("percent-encode", ""))
+
+
+def test_hosts_with_and_without_ports_and_sockets_are_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    for url in (
+        *(
+            "postgresql://u:ge%40heim@db,[2001:db8::1]:5433/shop",
+            "postgresql://u@%2Ftmp/shop",
+            "postgresql:///shop",
+        ),
+        *("host=@socket password=a@b", "postgresql://u:p@db?application_name=a@b"),
+    ):
+        opened(monkeypatch, url)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ from hifi.runtime import exact_json
 from hifi.runtime.floating_point import nearest
 from hifi_postgres.destination.arrays import array_text
 from hifi_postgres.destination.column_type import ColumnType
-from hifi_postgres.destination.values import Unfit, column_text, key_form
+from hifi_postgres.destination.key_form import key_form
+from hifi_postgres.destination.values import Unfit, column_text
 
 CATEGORIES = {"text": "S", "varchar": "S", "bool": "B", "date": "D", "timestamptz": "D", "jsonb": "U", "json": "U"} | {
     "time": "D", "timetz": "D", "timestamp": "D", "daterange": "R", "tsrange": "R",
@@ -84,6 +85,7 @@ def test_no_text_takes_long(text: str, name: str) -> None:
         ('[{"a": 1}, "x", [1]]', "jsonb[]", '{"{\\"a\\":1}","\\"x\\"","[1]"}'),
         ('"{1,2}"', "int4[]", "{1,2}"),
         ("[]", "int4[]", "{}"),
+        ("[[], []]", "jsonb[]", '{"[]","[]"}'),
     ],
 )  # fmt: skip
 def test_a_value_becomes_the_text_of_its_column(value: str, name: str, text: str | None) -> None:
@@ -94,6 +96,8 @@ def test_a_value_becomes_the_text_of_its_column(value: str, name: str, text: str
     ("value", "name"),
     [
         ("1.5", "int4"),
+        ("[[], []]", "int4[]"),
+        ("[[[]]]", "text[]"),
         ('"16777217"', "float4"),
         ("1.6777217e7", "float4"),
         ("1e99999", "float8"),

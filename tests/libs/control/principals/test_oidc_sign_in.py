@@ -204,6 +204,7 @@ async def test_a_revoked_person_is_out_at_once_and_may_not_sign_in_until_restore
     status, text = await site.sign_in("ann@admins")
     assert (status, "oidc:ann was revoked here" in text) == (403, True)
     site.console.copy.restore_person("oidc:ann")
+    assert await site.status() == 303  # the session that was revoked does not come back
     assert (await site.sign_in("ann@admins"))[0] == 303
     assert await site.status() == 200
 

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
 
 import aiohttp
 import pytest
@@ -14,7 +13,8 @@ from tests.support.observe_principal import as_principal, principal
 
 from hifi.control.principals import sessions
 from hifi.control.principals.gate import Gate, Needs
-from hifi.control.principals.principal import Principal, Principals, Role
+from hifi.control.principals.person import Person, ProviderSession
+from hifi.control.principals.principal import Principal, Principals, RevokedPerson, Role
 from hifi.control.principals.sign_in import SignIn, link_response
 from hifi.runtime.clock import monotonic_s, now_us
 from hifi.runtime.console.console_pages import ConsolePages, navigation
@@ -23,6 +23,12 @@ from hifi.runtime.http.problem import Problem
 from hifi.runtime.http.trusted_hosts import TrustedHosts
 
 NEEDS = {"page": Needs(Role.VIEWER, fresh=False), "change": Needs(Role.OPERATOR), "link": Needs(Role.VIEWER)}
+
+
+def person(name: str) -> Person:
+    """A viewer whom a provider signed in."""
+    of_provider = Principal(f"oidc:{name}", Role.VIEWER, (), "", None, "test", 0)
+    return Person(of_provider.name, (of_provider,), sessions.SESSION_S, ProviderSession(name))
 
 
 class Copy:
@@ -52,8 +58,8 @@ class Site:
         async def answer(_: Request, principal: Principal) -> Response:
             return PlainTextResponse(principal.name)
 
-        async def link(_: Request, principal: Principal) -> Response:
-            return link_response(self.gate, principal)
+        async def link(request: Request, principal: Principal) -> Response:
+            return link_response(self.gate, request, principal)
 
         async def problem(_: Request, error: Exception) -> Response:
             assert isinstance(error, Problem)
@@ -196,6 +202,14 @@ async def test_who_signs_out_is_signed_out_everywhere_the_cookie_went(
     assert await status(browser, "GET", site.url) == 303
 
 
+async def test_a_session_makes_no_link_that_would_outlive_it(
+    site: Site, browser: aiohttp.ClientSession
+) -> None:
+    await site.sign_in(browser, token="token-of-ann")
+    assert await status(browser, "POST", site.url + "/link", site.origin) == 403
+    assert await status(browser, "POST", site.url + "/link", as_principal("ann")) == 200
+
+
 async def test_a_link_signs_in_once_within_an_hour(
     site: Site, browser: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,6 +239,8 @@ async def test_a_link_signs_in_once_within_an_hour(
         "evil",
         "",
         "/\t/evil.example",
+        "//[",
+        "//[x",
     ],
 )
 async def test_the_page_after_signing_in_is_of_this_server(
@@ -270,11 +286,49 @@ async def test_a_wrong_header_is_refused_even_with_a_session(
 
 
 def test_sessions_are_bounded_and_the_oldest_end_first() -> None:
-    copy: Any = Copy()
-    ann = principal("ann", Role.VIEWER)
-    copy.create(ann)
+    copy = Copy()
     all_sessions = sessions.Sessions(lambda: copy.principals)
-    first = all_sessions.begin(ann)
-    later_sessions = [all_sessions.begin(ann) for _ in range(1000)]
-    assert all_sessions.principals(first, now_us()) == ()
-    assert all(all_sessions.principals(session, now_us()) == (ann,) for session in later_sessions)
+    owners = [principal(f"p-{number}", Role.VIEWER) for number in range(1001)]
+    for owner in owners:
+        copy.create(owner)
+    first_session, *later_sessions = map(all_sessions.begin, owners)
+    assert all_sessions.principals(first_session, now_us()) == ()
+    for owner, session in zip(owners[1:], later_sessions, strict=True):
+        assert all_sessions.principals(session, now_us()) == (owner,)
+
+
+def test_nobody_ends_the_sessions_or_links_of_others_by_many_of_his_own() -> None:
+    copy = Copy()
+    all_sessions = sessions.Sessions(lambda: copy.principals)
+    ann, bob = principal("ann", Role.ADMIN), principal("bob", Role.VIEWER)
+    for owner in (ann, bob):
+        copy.create(owner)
+    signed_in = person("cem")
+    kept_sessions = [all_sessions.begin(owner) for owner in (ann, signed_in)]
+    link = all_sessions.new_link(ann)
+    for busy_owner in (bob, person("dan")):
+        own_sessions = [all_sessions.begin(busy_owner) for _ in range(1001)]
+        assert all_sessions.principals(own_sessions[-101], now_us()) == ()
+        assert all_sessions.principals(own_sessions[-100], now_us()) != ()
+    for _ in range(1001):
+        all_sessions.new_link(bob)
+    principals_of_kept = [all_sessions.principals(session, now_us()) for session in kept_sessions]
+    assert principals_of_kept == [(ann,), signed_in.principals]
+    assert all_sessions.redeem(link, now_us()) == ann
+
+
+def test_a_session_that_a_revocation_ended_stays_so_when_the_person_is_restored() -> None:
+    copy = Copy()
+    all_sessions = sessions.Sessions(lambda: copy.principals)
+    bob = person("bob")
+    revocation = RevokedPerson(bob.name, "root", 7).record().value
+    for offset in (10, 20):
+        session, other_session = all_sessions.begin(bob), all_sessions.begin(person("ann"))
+        assert all_sessions.principals(session, now_us()) == bob.principals
+        copy.principals.take(bob.name.encode(), revocation, offset)
+        copy.principals.take(bob.name.encode(), None, offset + 1)
+        assert all_sessions.principals(session, now_us()) == (), "no request came between"
+        assert all_sessions.principals(other_session, now_us()) != ()
+    session = all_sessions.begin(bob)
+    copy.principals = Principals()  # read anew, after compaction removed what was restored
+    assert all_sessions.principals(session, now_us()) == bob.principals

@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 import re
+import time
 from datetime import UTC, datetime
 from decimal import Decimal
 from fractions import Fraction
@@ -196,6 +197,21 @@ TIMES = [
     ({"format": "epoch_s"}, "1e-99", "1970-01-01T00:00:00.000000Z"),
     ({"format": "epoch_s"}, '"NaN"', None),
     ({"format": "%d/%m/%Y"}, '"2013-01-01"', None),
+    ({}, '"2026-07-01T12:00:00.999999999Z"', "2026-07-01T12:00:00.999999Z"),
+    ({"format": "epoch_us"}, "1782907200123456.9", "2026-07-01T12:00:00.123456Z"),
+    ({"format": "epoch_s"}, '"1782907200.1234569999999999999"', "2026-07-01T12:00:00.123456Z"),
+    ({"format": "epoch_s"}, "-0.0000009", "1969-12-31T23:59:59.999999Z"),
+    *(
+        ({"zone": "America/New_York", "format": f"%d %b %Y %H:%M %Z{offset_format}"}, f'"{text}"', utc)
+        for text, offset_format, utc in (
+            ("01 Jul 2026 12:00 GMT", "", "2026-07-01T12:00:00.000000Z"),
+            ("01 Jul 2026 12:00 utc", "", "2026-07-01T12:00:00.000000Z"),
+            ("01 Jul 2026 12:00 UTC+0200", "%z", "2026-07-01T10:00:00.000000Z"),
+            ("01 Jul 2026 12:00 EDT", "", None),
+            ("01 Jul 2026 12:00", "", None),
+        )
+    ),
+    ({"zone": "America/New_York", "format": "%Y%m%d %%Z"}, '"20260701 %Z"', "2026-07-01T04:00:00.000000Z"),
 ]
 
 
@@ -206,6 +222,19 @@ def test_times_become_utc_with_microseconds(rule: dict[str, str], value: str, ex
         assert rejected(text, fields={"t": {"time": rule}}) == ("time", "/t")
     else:
         assert run(text, fields={"t": {"time": rule}}) == b'{"t":"' + expected.encode() + b'"}'
+
+
+def test_the_zone_of_a_text_is_read_alike_whatever_the_zone_of_the_host_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fields = {"t": {"time": {"format": "%d %b %Y %H:%M %Z"}}}
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    try:
+        assert rejected('{"t":"01 Jul 2026 12:00 CEST"}', fields=fields) == ("time", "/t")
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 FORMATS = [

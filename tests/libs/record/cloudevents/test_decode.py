@@ -181,6 +181,23 @@ def test_text_data_is_taken_from_its_json_string() -> None:
     assert cloudevents.structured(body, LIMITS).data == b"a\nb"
 
 
+@pytest.mark.parametrize("media_type", ["text/plain", "application/json"])
+@pytest.mark.parametrize("charset", ["iso-8859-1", '\\"UTF-16\\"'])
+def test_text_of_another_charset_is_taken_as_bytes_only(media_type: str, charset: str) -> None:
+    body = '{"specversion":"1.0","id":"1","source":"s","type":"t","datacontenttype":"%s; charset=%s",%s}'
+    with pytest.raises(InvalidEvent, match="names another charset"):
+        cloudevents.structured((body % (media_type, charset, '"data":"Zoë"')).encode(), LIMITS)
+    bytes_body = (body % ("text/plain", charset, '"data_base64":"Wm/r"')).encode()
+    assert cloudevents.structured(bytes_body, LIMITS).data == b"Zo\xeb"
+
+
+@pytest.mark.parametrize("charset", ["utf-8", "US-ASCII"])
+def test_text_of_a_charset_that_is_utf_8_is_taken_as_it_is(charset: str) -> None:
+    start = '{"specversion":"1.0","id":"1","source":"s","type":"t","data":"a","datacontenttype":'
+    body = start + f'"text/plain; charset={charset}"}}'
+    assert cloudevents.structured(body.encode(), LIMITS).data == b"a"
+
+
 def test_null_attributes_are_absent_and_numbers_are_canonical() -> None:
     body = (
         b'{"specversion":"1.0","id":"1","source":"s","type":"t","subject":null,"time":null,"n":-0,"b":false}'

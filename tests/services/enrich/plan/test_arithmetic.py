@@ -207,6 +207,32 @@ HOSTILE = [
 ]
 
 
+def test_infinite_numbers_within_other_values_are_null(bench: SparkBench) -> None:
+    pipe = make_pipe(
+        fields={"x": "double", "n": "int"},
+        derive={
+            "a": "array(x, 1.5D)",
+            "s": "named_struct('x', x, 'n', n)",
+            "m": "map('k', array(named_struct('x', x)))",
+            "t": "array('Infinity')",
+        },
+    )
+    expected = {
+        None: [b'{"x":1e400,"n":5}', b'{"x":-1e400,"n":5}', b'{"x":"NaN","n":5}'],
+        2.5: [b'{"x":2.5,"n":5}'],
+    }
+    for x, datas in expected.items():
+        for record in bench.values(pipe, datas):
+            values = json.loads(record.value or b"")
+            derived = {name: values[name] for name in "asmt"}
+            assert derived == {
+                "a": [x, 1.5],
+                "s": {"x": x, "n": 5},
+                "m": {"k": [{"x": x}]},
+                "t": ["Infinity"],
+            }
+
+
 def test_hostile_numbers_cost_neither_time_nor_neighbours(bench: SparkBench) -> None:
     pipe = make_pipe(
         fields={"i": "int", "k": "bigint", "x": "double", "s": "string"},

@@ -6,12 +6,18 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
     DateType,
     DecimalType,
     IntegerType,
+    LongType,
     StringType,
     StructField,
     StructType,
@@ -118,9 +124,52 @@ def test_arguments_have_the_types_of_their_expressions() -> None:
     )
     row = {"s": "x", "at": "2024-01-31T23:30:00.000001Z", "day": "2024-01-31", "m": 1.25, "n": 3}
     assert run(udf_call, [row, dict.fromkeys(row)])[0] == {
-        "kinds": "object datetime64[ns] object object float64",
+        "kinds": "object datetime64[ns] object object int32",
         "later": "2024-02-01T23:30:00.000001+00:00",
     }
+
+
+BEYOND_DOUBLES = 2**53 + 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "text"),
+    [
+        (LongType(), BEYOND_DOUBLES, "9007199254740993"),
+        (IntegerType(), 5, "5"),
+        (BooleanType(), True, "True"),
+        (ArrayType(LongType()), [BEYOND_DOUBLES, 5], "[9007199254740993, 5]"),
+        (
+            StructType([StructField("n", LongType())]),
+            {"n": BEYOND_DOUBLES},
+            "{'n': 9007199254740993}",
+        ),
+        (ArrayType(StructType([StructField("n", LongType())])), [{"n": 5}], "[{'n': 5}]"),
+        (BinaryType(), "AP8=", r"b'\x00\xff'"),
+    ],
+    ids=["bigint", "int", "boolean", "list", "struct", "list of structs", "binary"],
+)
+def test_a_value_does_not_depend_on_the_other_rows(kind: DataType, value: object, text: str) -> None:
+    udf_call = call("as_text", {"text": "string"}, StructType([StructField("v", kind)]))
+    row: dict[str, object] = {"v": value}
+    null_members: list[dict[str, object]] = [{"v": None}]
+    if isinstance(kind, ArrayType):
+        null_members.append({"v": [None, value[0]] if isinstance(value, list) else None})
+    if isinstance(kind, StructType):
+        null_members.append({"v": {"n": None}})
+    assert run(udf_call, [row]) == [{"text": text}]
+    assert run(udf_call, [row, *null_members])[0] == {"text": text}
+
+
+def test_a_whole_number_that_a_function_returns_is_exact_beside_a_null() -> None:
+    udf_call = call("same", {"same": "bigint"}, StructType([StructField("n", LongType())]))
+    assert run(udf_call, [{"n": BEYOND_DOUBLES}, {"n": None}]) == [{"same": BEYOND_DOUBLES}, {"same": None}]
+
+
+def test_a_null_is_what_it_is_alone_beside_other_rows() -> None:
+    udf_call = call("double", {"twice": "bigint"}, StructType([StructField("n", LongType())]))
+    rows: list[dict[str, object] | None] = [{"n": None}, {"n": BEYOND_DOUBLES}, None, {"n": None}]
+    assert run(udf_call, rows) == [{"twice": None}, {"twice": 2 * BEYOND_DOUBLES}, None, {"twice": None}]
 
 
 def test_an_answer_that_does_not_fit_is_a_failure_of_each_row() -> None:

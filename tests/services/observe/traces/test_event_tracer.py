@@ -434,24 +434,33 @@ def test_an_id_that_the_pipe_masks_is_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("id_field", "masked_field", "is_hidden"),
+    ("id_field", "masked_field", "mapped_fields", "is_hidden"),
     [
-        (None, "email", False),
-        ("id", "email", False),
-        ("email", "email", True),
-        ("a.b", "a", True),
-        ("e\u0301.b", "\u00e9", True),
-        ("ab", "a", False),
+        (None, "email", None, False),
+        ("id", "email", None, False),
+        ("email", "email", None, True),
+        ("a.b", "a", None, True),
+        ("e\u0301.b", "\u00e9", None, True),
+        ("ab", "a", None, False),
+        ("email", "mail", {"mail": "email"}, True),
+        ("email", "mail", {"mail": {"from": "email"}}, True),
+        ("a.b", "c", {"c.d": "a"}, True),
+        ("a.b", "c.b", {"c": "a"}, True),
+        ("a.b", "c.e", {"c": "a"}, False),
+        ("email", "mail", {"mail": "other", "sent": "email"}, False),
     ],
 )
 def test_an_id_is_hidden_where_its_field_is_masked(
-    id_field: str | None, masked_field: str, is_hidden: bool
+    id_field: str | None, masked_field: str, mapped_fields: dict[str, Any] | None, is_hidden: bool
 ) -> None:
+    normalize: dict[str, Any] = {"mask": {masked_field: "drop"}}
+    if mapped_fields is not None:
+        normalize |= {"keep": "mapped", "fields": mapped_fields}
     declared_pipe = Pipe.model_validate(
         pipe().model_dump(exclude_unset=True)
         | {
             "source": {"keys": [{"env": "KEY"}], "id": id_field},
-            "normalize": {"mask": {masked_field: "drop"}},
+            "normalize": normalize,
         }
     )
     held_reasons: dict[str, str] = {}

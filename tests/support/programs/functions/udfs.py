@@ -5,6 +5,7 @@ import os
 import time
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 
@@ -25,6 +26,16 @@ def kinds(frame: pd.DataFrame) -> pd.DataFrame:
             "later": frame["at"] + pd.Timedelta("1D"),
         }
     )
+
+
+def same(frame: pd.DataFrame) -> pd.DataFrame:
+    return pd.DataFrame({"same": frame["n"]})
+
+
+def as_text(frame: pd.DataFrame) -> pd.DataFrame:
+    """The text of the column `v`; elements of arrays as a list."""
+    values = frame["v"].map(lambda value: value.tolist() if isinstance(value, np.ndarray) else value)
+    return pd.DataFrame({"text": values.map(str)})
 
 
 def too_few(frame: pd.DataFrame) -> pd.DataFrame:

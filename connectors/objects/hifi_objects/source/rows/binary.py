@@ -1,6 +1,5 @@
 """Rows of Parquet files and of Avro object container files."""
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, Final
 
@@ -10,9 +9,9 @@ from fastavro import _read_py
 from pyarrow import parquet
 
 import hifi.avro.logical_types  # noqa: F401 - fastavro reads them exactly
-from hifi.avro.schema import InvalidSchema, read_schema
+from hifi.avro.schema import DuplicateField, InvalidSchema, read_schema
 from hifi_objects.source.rows.compression import decompressed
-from hifi_objects.source.rows.parquet_types import duplicate_column, readable
+from hifi_objects.source.rows.parquet_types import duplicate_column, readable_types
 from hifi_objects.source.rows.row import NoValue, ObjectRow, UnreadableObject, row_of
 
 _ROWS: Final = 250
@@ -23,12 +22,16 @@ _EXPLAINED: Final = 200
 """Most characters of a name, and of what is wrong with a schema."""
 _KEEP: Final = "surrogateescape"
 """Text that is not UTF-8 is refused when its row is written as JSON."""
+_ENUM: Final = "ENUM"
+"""A logical type of Parquet: text."""
 _MOST_RECORDS_A_BYTE: Final = 10_000
 """Of a compressed block; a row without bytes could be repeated without end."""
 
 
 def parquet_rows(file: BinaryIO, skip: int) -> Iterator[ObjectRow]:
     """The rows of a Parquet file. Times of nanoseconds are cut to microseconds; those without a zone are UTC.
+
+    Columns that Parquet declares `ENUM`, which Arrow reads as bytes, are text.
 
     Args:
         file: with all of the content.
@@ -43,7 +46,9 @@ def parquet_rows(file: BinaryIO, skip: int) -> Iterator[ObjectRow]:
     schema = parquet_file.schema_arrow
     if (name := duplicate_column(schema)) is not None:
         raise UnreadableObject("duplicate-column", f"the schema names the column {name[:_SHOWN]!r} twice")
-    types = [readable(field.type) for field in schema]
+    columns = parquet_file.schema
+    enums = [columns.column(leaf).logical_type.type == _ENUM for leaf in range(len(columns))]
+    types = readable_types(schema.types, enums)
     metadata, first = parquet_file.metadata, 0
     for group in range(parquet_file.num_row_groups):
         row_group = metadata.row_group(group)
@@ -111,10 +116,10 @@ def avro_rows(file: BinaryIO, skip: int) -> Iterator[ObjectRow]:
         raise UnreadableObject("unknown-compression", f"the codec {blocks.codec[:_SHOWN]!r} cannot be read")
     try:
         schema = read_schema(blocks.metadata["avro.schema"])
+    except DuplicateField as error:
+        raise UnreadableObject("duplicate-column", str(error)) from None
     except InvalidSchema as error:
         raise UnreadableObject("unusable-schema", str(error)[:_EXPLAINED]) from None
-    for name, definition in schema.names.items():
-        _refuse_duplicates(name, [field["name"] for field in definition.get("fields", ())])
     if schema.recursive:
         # fastavro's reader in Python: the compiled one overflows the stack of the process on values nested deeply.
         file.seek(0)
@@ -126,13 +131,6 @@ def avro_rows(file: BinaryIO, skip: int) -> Iterator[ObjectRow]:
         if first + block.num_records > skip:
             yield from _rows_of_block(block, first)
         first += block.num_records
-
-
-def _refuse_duplicates(record: str, fields: list[str]) -> None:
-    name, count = Counter(fields).most_common(1)[0] if fields else ("", 0)
-    if count > 1:
-        column = f"the column {name[:_SHOWN]!r} of {record[:_SHOWN]}"
-        raise UnreadableObject("duplicate-column", f"the schema names {column} twice")
 
 
 def _rows_of_block(block: Any, first: int) -> Iterator[ObjectRow]:

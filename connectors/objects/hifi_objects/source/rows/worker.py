@@ -5,13 +5,11 @@
 DESCRIPTOR is the connection to collect, BYTES the memory that it may allocate above what it has at the start.
 """
 
-import contextlib
 import ctypes
 import os
 import signal
 import socket
 import sys
-from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
@@ -31,8 +29,6 @@ from hifi_objects.source.rows.messages import (
 )
 
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
-_FIRST_TO_END: Final = "1000"
-"""For the kernel, when the memory of the machine or the container is used up."""
 
 
 class _OpenFile:
@@ -65,8 +61,6 @@ def main() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # collect ends first
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text(_FIRST_TO_END)
     pa.set_cpu_count(1)
     tolerate_bad_values()
     limit_memory(int(sys.argv[2]))

@@ -66,6 +66,8 @@ class OidcLogin:
         self._provider = provider
         self._pending_by_state: dict[str, _PendingSignIn] = {}
         """By `state`, oldest first."""
+        self._ended_meanwhile: list[list[ProviderSession]] = []
+        """For each sign-in that ends now, the sessions that the provider has ended since that began."""
 
     @property
     def issuer(self) -> str:
@@ -105,6 +107,19 @@ class OidcLogin:
             Misconfigured: the provider refuses the client.
             Retryable: the provider does not answer.
         """
+        ended_sessions: list[ProviderSession] = []
+        self._ended_meanwhile.append(ended_sessions)
+        try:
+            completed_sign_in = await self._complete(parameters, browser)
+        finally:
+            self._ended_meanwhile = [
+                sessions for sessions in self._ended_meanwhile if sessions is not ended_sessions
+            ]
+        if any(map(completed_sign_in.person.at_provider.ends_with, ended_sessions)):
+            raise SignInRefused("the provider has signed the person out meanwhile")
+        return completed_sign_in
+
+    async def _complete(self, parameters: Mapping[str, str], browser: str) -> CompletedSignIn:
         sign_in = self._pending_by_state.pop(parameters.get("state", ""), None)
         if (
             sign_in is None
@@ -139,7 +154,10 @@ class OidcLogin:
             SignInRefused: the token is not valid.
             Retryable: the provider does not answer.
         """
-        return await self._provider.ended_session(token)
+        ended_session = await self._provider.ended_session(token)
+        for ended_sessions in self._ended_meanwhile:
+            ended_sessions.append(ended_session)
+        return ended_session
 
     def _person(self, claims: Mapping[str, Any]) -> Person:
         settings, at_us = self._settings, now_us()
