@@ -97,6 +97,8 @@ def test_what_may_be_large_is_on_a_volume_that_the_service_may_write(
 ) -> None:
     service = compose["services"][name]
     folder = service["environment"][variable] if variable else "/views"  # of the image
+    if name == "collect":  # images of earlier releases have no such folder
+        [folder] = re.findall(rf"^\$\{{{variable}:-(.*)\}}$", folder)
     assert folder in service["volumes"]
     [line] = re.findall(r"case .*OWNED.*", (ROOT / "infra/docker/images.sh").read_text("utf-8"))
     owned_folders = {

@@ -21,6 +21,8 @@ from hifi_infra.colours.operations import ColourOperations
 LOOP_S: Final = 0.5
 _RESTART_S: Final = 5.0
 """Least time between two starts of a colour that ends."""
+_KEYS_RETRY_S: Final = 5.0
+"""Time after an attempt to copy write keys that has failed."""
 
 logger = log.get(__name__)
 
@@ -160,10 +162,12 @@ class ColourLoop:
         try:
             if await operations.copy_keys(name, if_awaited=True):
                 logger.info("write-keys-copied", colour=name)
+                return
         except (HifiError, KafkaError, OSError, TimeoutError) as error:
             logger.warning("write-keys-wait", colour=name, reason=str(error) or repr(error))
         except Exception:
             logger.exception("write-keys-failed", colour=name)
+        await asyncio.sleep(_KEYS_RETRY_S)
 
     async def _start_or_stop(self, name: str, is_running: dict[str, bool]) -> None:
         if not self._has_stopped(name):

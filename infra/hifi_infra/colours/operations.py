@@ -16,11 +16,10 @@ from hifi.control.action import STREAM, Action, ActionHistory, ActionKind
 from hifi.control.permission import Permission, permission
 from hifi.control.steps import StepRefused, StepRight
 from hifi.control.verdict import Condition, Verdicts
-from hifi.delivery.colours import NAMES, WHOLE_SHARE, Colours, ColourState, other
+from hifi.delivery.colours import NAMES, WHOLE_SHARE, Colour, Colours, ColourState, other
 from hifi.delivery.several_logs import require_fit_for_colours
 from hifi.kafka.topics import ControlTopics, Topics
 from hifi.kafka.visit import answering, read_topics, write_records
-from hifi.pipe.issued_key import IssuedKeys
 from hifi.pipe.reader import reader
 from hifi.pipe.registry import RegistrySnapshot, read_registry
 from hifi.pipe.sources.step import StepSource
@@ -29,6 +28,7 @@ from hifi.runtime.clock import MICROSECONDS, now_us
 from hifi.runtime.errors import HifiError, Misconfigured, Retryable
 from hifi_infra.colours.colour_log import ColourLog
 from hifi_infra.colours.colour_mesh import colour_topics
+from hifi_infra.colours.key_copy import key_changes, read_key_stream
 from hifi_infra.colours.new_setup import SetupChange
 from hifi_infra.colours.runtime import ColourRuntime, wait_until_ready, wait_until_without_requests
 from hifi_infra.kafka.backlog import LAKE, SERVICES, STEP, ConsumerBacklog, read_backlog
@@ -168,16 +168,16 @@ class ColourOperations:
             await asyncio.sleep(_POLL_S)
 
     async def sleep(self, name: str, reason: str, within_s: float, tell: Callable[[str], None]) -> None:
-        """Drain an idle colour and end all of its processes.
+        """Drain an idle colour and end all of its processes. Nothing is done for one that is asleep.
 
         Raises:
             HifiError: it gets requests, does not drain in time, the step is refused, or nothing could start it again.
         """
         await self.runtime.check_sleep(name)
         colours = await self.colours()
-        colours.with_sleep(name, (), _now_ms(), self.by)  # refuses while it gets requests
         if colours.colours[name].state is ColourState.ASLEEP:
             return
+        self._with_sleep(colours, name, ())  # refuses while it gets requests
         await self.drain(name, reason, within_s, tell)
         await asyncio.sleep(_SETTLE_S)  # its observe reads the last outcomes
         left_open = await self._left_open(name)
@@ -185,7 +185,7 @@ class ColourOperations:
             ActionKind.SHIFT,
             f"{name} falls asleep",
             reason,
-            lambda current: current.with_sleep(name, left_open, _now_ms(), self.by),
+            lambda current: self._with_sleep(current, name, left_open),
         )
         tell("its services end")
         try:
@@ -194,6 +194,12 @@ class ColourOperations:
                     await asyncio.sleep(_POLL_S)
         except TimeoutError:
             raise Retryable(f"the mesh of {name} did not end within {within_s:.0f} s") from None
+
+    def _with_sleep(self, colours: Colours, name: str, left_open: Sequence[Mapping[str, Any]]) -> Colours:
+        """These colours with one that falls asleep; forced: the write keys of the other one count from now on."""
+        if self.forced:
+            colours = colours.with_keys(other(name), colours.colours[other(name)].woken_ms)
+        return colours.with_sleep(name, left_open, _now_ms(), self.by)
 
     async def wake(
         self, name: str, reason: str, within_s: float, change: SetupChange | None = None
@@ -269,7 +275,7 @@ class ColourOperations:
             Whether it has them. Else the Kafka of one of both does not run, or the other one awaits keys itself.
 
         Raises:
-            HifiError: a Kafka does not answer.
+            HifiError: a Kafka does not answer, or the stream of the other colour is new and tells nothing of its keys.
         """
         source, target = await self.runtime.kafka(other(name)), await self.runtime.kafka(name)
         if not source or not target:
@@ -280,10 +286,9 @@ class ColourOperations:
         colour = colours[name]
         if if_awaited and not colour.awaits_keys:
             return True
-        kept_from_us = colour.woken_ms * 1000 if colour.awaits_keys else None
         async with answering("the write keys of both colours cannot be compared"):
             # Again until nothing differs: somebody may change them meanwhile.
-            while records := await self._key_changes(source, target, kept_from_us):
+            while records := await self._key_changes(source, target, colour):
                 await write_records(target, ACTOR, (self.topics.write_keys, records))
         if colour.awaits_keys and (await self.colours()).colours[name].awaits_keys:
             await self._write(lambda current: current.with_keys(name, colour.woken_ms))
@@ -414,27 +419,11 @@ class ColourOperations:
             if kafka := await self.runtime.kafka(name):
                 require_fit_for_colours(in_force(await read_registry(kafka, self.topics)))
 
-    async def _key_changes(self, source: str, target: str, kept_from_us: int | None) -> list[Record]:
-        """The records that give the target the issued write keys of the source.
-
-        Args:
-            source: bootstrap servers of a colour's Kafka.
-            target: of the other one's.
-            kept_from_us: keys of the target that were issued since then stay, microseconds since 1970 UTC; None: none.
-        """
-        topic, (keys, before) = self.topics.write_keys, (IssuedKeys(), IssuedKeys())
-        await read_topics(source, ACTOR, {topic: keys.take})
-        await read_topics(target, ACTOR, {topic: before.take})
-        kept_keys = {
-            key.id.encode()
-            for key in before.by_id.values()
-            if kept_from_us is not None and key.at_us >= kept_from_us
-        }
-        return [
-            record
-            for record in before.changes_to(keys)
-            if record.value is not None or record.key not in kept_keys
-        ]
+    async def _key_changes(self, source: str, target: str, colour: Colour) -> list[Record]:
+        """The records that give a colour, whose Kafka is the target, the issued write keys of the source."""
+        source_stream = await read_key_stream(source, ACTOR, self.topics.write_keys)
+        target_stream = await read_key_stream(target, ACTOR, self.topics.write_keys)
+        return key_changes(target_stream, source_stream, colour.woken_ms * 1000, keeps_new=colour.awaits_keys)
 
     async def _verdicts(self, name: str) -> Verdicts:
         verdicts = Verdicts()

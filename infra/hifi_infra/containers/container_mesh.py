@@ -212,14 +212,14 @@ class ContainerMesh:
         await replacement.start()
 
     async def _end(self, service_container: ServiceContainer) -> None:
-        """Drain and remove a container."""
+        """Drain and remove a container with its own volumes; those that have a name stay."""
         container = self._docker.containers.container(service_container.id)
         await self._stop(service_container)
         code = (await container.show())["State"]["ExitCode"]
         if service_container.running and code != _EXITED:
             reason = "it did not drain in time" if code == _KILLED else ""
             logger.error("drain-failed", instance=service_container.instance, exit_status=code, why=reason)
-        await container.delete(force=True)
+        await container.delete(force=True, v=True)
 
     async def _start_again(self, service_container: ServiceContainer) -> None:
         """Have a container run that was told to stop, or not yet: first what it drains has to end."""
@@ -271,7 +271,7 @@ class ContainerMesh:
                 await container.start()
             elif name in by_name:
                 await self._start_again(by_name[name])
-                await container.delete(force=True)
+                await container.delete(force=True, v=True)
             else:
                 await self._take_over(container, name)
             logger.warning("change-finished", container=service_container.name)

@@ -95,7 +95,7 @@ def read(inspection: Json) -> ServiceContainer:
         running=state["Running"] and not state.get("Restarting", False),
         started_s=_seconds(state["StartedAt"]),
         restarts=inspection["RestartCount"],
-        address=next((network["IPAddress"] for network in networks.values() if network.get("IPAddress")), ""),
+        address=_address(networks, f"{labels[PROJECT]}_default"),
         stop_s=config.get("StopTimeout") or 10,
         publishes=bool(inspection["HostConfig"].get("PortBindings")),
         host_name=config["Hostname"],
@@ -145,6 +145,13 @@ def creation(
         for network, settings in template.inspected["NetworkSettings"]["Networks"].items()
     }
     return {**config, "Image": target, "HostConfig": host, "NetworkingConfig": {"EndpointsConfig": networks}}
+
+
+def _address(networks: Json, preferred_network: str) -> str:
+    """Of a container that is in several networks: in the preferred one, which the services of the project share."""
+    names = [preferred_network, *networks]
+    addresses = [networks[name].get("IPAddress", "") for name in names if name in networks]
+    return next(filter(None, addresses), "")
 
 
 def _aliases(template: ServiceContainer, aliases: Iterable[str]) -> Sequence[str]:

@@ -22,7 +22,7 @@ from hifi.pipe.registry import RegistrySnapshot, publish, read_registry, stream_
 from hifi.pipe.revision import PipeRevision
 from hifi.pipe.shared_keys import require_keys_of_their_own
 from hifi.record.record import Record
-from hifi.runtime.errors import Misconfigured, Retryable
+from hifi.runtime.errors import Retryable, Unprepared
 from hifi_infra.kafka.kraft import replication
 
 DEFAULT_PARTITIONS: Final = 4
@@ -54,8 +54,9 @@ async def prepare(
         The stream's partition count.
 
     Raises:
-        Misconfigured: Kafka refuses, the stream has another count or records of a later format, or it is coloured and
-            has a pipe that would lose events.
+        Unprepared: Kafka refuses, or lacks topics.
+        Misconfigured: the stream has another count or records of a later format, or it is coloured and has a pipe that
+            would lose events.
         Retryable: Kafka does not answer.
     """
     try:
@@ -84,7 +85,7 @@ async def prepare(
         refused = (
             isinstance(error, KafkaError) and not error.retriable and not isinstance(error, KafkaTimeoutError)
         )
-        raise (Misconfigured if refused else Retryable)(
+        raise (Unprepared if refused else Retryable)(
             f"Kafka at {bootstrap} did not answer as expected within {ANSWER_S:.0f} s{reason}; "
             "check that it runs and that this is its address"
         ) from error

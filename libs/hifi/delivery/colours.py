@@ -166,7 +166,8 @@ class Colours:
         if self.colours[other(name)].awaits_keys:
             raise Misconfigured(
                 f"{other(name)} has not got the issued write keys of {name} yet: it gets them once both run; try again "
-                f"then, and see what both wait for with `hifi colour wake {other(name)}`"
+                f"then, and see what both wait for with `hifi colour wake {other(name)}`; or let the keys count that "
+                f"{other(name)} has, with --force"
             )
         asleep = self.with_state(name, ColourState.ASLEEP, at_ms, author)
         sleeping_colour = replace(asleep.colours[name], left_open=tuple(left_open))

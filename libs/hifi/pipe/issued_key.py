@@ -134,12 +134,6 @@ class IssuedKeys:
             key=lambda key: (key.at_us, key.id),
         )
 
-    def changes_to(self, target: "IssuedKeys") -> list[Record]:
-        """The records that make these keys those of another stream."""
-        changed_records = [key.record() for key in target.by_id.values() if self._by_id.get(key.id) != key]
-        revocations = [key_revocation(identity) for identity in self._by_id if identity not in target.by_id]
-        return changed_records + revocations
-
     def allows_origin(self, origin: str, now_us: int) -> bool:
         """Whether a page of an origin may send with any key."""
         return any(origin in key.origins and key.valid(now_us) for key in self._by_id.values())

@@ -17,10 +17,12 @@ from hifi.control.rollout_status import RolloutStatus, newest_statuses
 from hifi.delivery.destination_state import DestinationStates
 from hifi.kafka.last_uses import LastUses
 from hifi.kafka.producer import Producer
-from hifi.kafka.topic_follower import TopicFollower
+from hifi.kafka.topic_follower import TopicFollower, TopicRecreated
 from hifi.pipe.issued_key import IssuedKey, IssuedKeys, key_revocation
 from hifi.pipe.registry import PipeRegistry
 from hifi.record.record import Record
+from hifi.runtime import log
+from hifi.runtime.errors import Retryable
 from hifi.runtime.health import Health
 from hifi.runtime.http.problem import Problem
 from hifi_manage.schemas.changes import RegistryChange
@@ -30,6 +32,10 @@ from hifi_manage.settings import ManageSettings
 
 _FRESH_S: Final = 10.0
 """Nobody is let in if the topics were not read for this long, since a token may have been revoked meanwhile."""
+_READ_BACK_S: Final = 5.0
+"""Longest time to read what was written; the next turn of the service reads it, too."""
+
+logger = log.get(__name__)
 
 
 class ControlState:
@@ -193,8 +199,15 @@ class ControlState:
             Problem: 409, somebody changed the rotated key meanwhile; 503, Kafka does not answer.
         """
         records = [key.record() for key in keys] + [key_revocation(identity) for identity in revoked]
-        write = partial(self._write_keys, records, rotated_key)
+        if rotated_key is None:
+            write = partial(self._append_keys, records)
+        else:
+            write = partial(self._rotate_key, records, rotated_key)
         await self._audit_log.changed(entry, write, lambda _: [key.json() for key in keys])
+        if rotated_key is None:
+            await (
+                self._read_keys_back()
+            )  # else the change counts all the same: a new key is only in the answer
 
     async def change_schemas(self, entry: AuditEntry, plan: Plan) -> RegistryChange:
         """Change the schema registry.
@@ -222,29 +235,43 @@ class ControlState:
             raise outcome
         return outcome
 
-    async def _write_keys(self, records: Sequence[Record], rotated_key: IssuedKey | None) -> None:
+    async def _rotate_key(self, records: Sequence[Record], rotated_key: IssuedKey) -> None:
         """Write to the topic of the write keys, and read it back.
 
         Raises:
             Problem: 409, somebody changed the rotated key meanwhile; if it was revoked after it was last read, the
                 records are undone.
+            Retryable: it cannot be read back.
         """
-        if rotated_key is None:
-            await self._append_keys(records)
-            return
         identity = rotated_key.id
         await self._stream_follower.catch_up()
         if self.keys.by_id.get(identity) != rotated_key:
             raise Problem(409, f"Somebody changed the write key {identity} meanwhile. Nothing was changed.")
         revoked_before = self.keys.revoked_at(identity)
         await self._append_keys(records)
+        ids = [(record.key or b"").decode() for record in records]
+        if not await self._read_keys_back():
+            raise Retryable(
+                f"the rotation was written, and not read back: revoke {', '.join(set(ids) - {identity})}, whose text "
+                f"nobody has, and issue a new key before {identity} expires"
+            )
         if self.keys.revoked_at(identity) != revoked_before:
-            await self._append_keys([key_revocation((record.key or b"").decode()) for record in records])
+            await self._append_keys(list(map(key_revocation, ids)))
+            await self._read_keys_back()
             raise Problem(409, f"Somebody revoked the write key {identity} meanwhile. No key was issued.")
 
     async def _append_keys(self, records: Sequence[Record]) -> None:
         await self._stream_producer.send_and_wait(self._key_topic, 0, records)
-        await self._stream_follower.catch_up()
+
+    async def _read_keys_back(self) -> bool:
+        """Read what was written; returns whether Kafka let it in time."""
+        try:
+            async with asyncio.timeout(_READ_BACK_S):
+                await self._stream_follower.start()
+        except (TimeoutError, TopicRecreated) as error:
+            logger.warning("write-keys-not-read-back", error=repr(error))
+            return False
+        return True
 
     async def _write_audit(self, entry: AuditEntry) -> None:
         await self._write(self._topics.audit, entry.record())

@@ -2,14 +2,14 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from unittest.mock import AsyncMock
 
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.structs import OffsetAndMetadata
 from tests.support.colours.coloured_kafka import ColoursUnderTest
 
@@ -17,10 +17,8 @@ from hifi.control.action import ActionKind, ActionState
 from hifi.control.steps import StepRefused
 from hifi.control.verdict import Condition
 from hifi.delivery.colours import NAMES, Colour, Colours, ColourSetup, ColourState, FrontAddress
-from hifi.kafka.topic_follower import Take
 from hifi.kafka.topics import ControlTopics, Topics
-from hifi.kafka.visit import read_topics
-from hifi.pipe.issued_key import IssuedKeys, issued_key
+from hifi.pipe.issued_key import IssuedKey, IssuedKeys, issued_key
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import RegistrySnapshot, publish
 from hifi.pipe.revision import PipeRevision, pipe_record
@@ -28,6 +26,7 @@ from hifi.record.record import Record
 from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_infra.colours import operations
 from hifi_infra.colours.colour_log import ColourLog
+from hifi_infra.colours.key_copy import KeyStream
 from hifi_infra.colours.new_setup import SetupChange
 from hifi_infra.colours.operations import ColourOperations, _readers_of_enriched, _remaining
 from hifi_infra.colours.runtime import ColourFolders
@@ -47,6 +46,15 @@ def pipe_of(name: str, *destinations: Mapping[str, object], **source: object) ->
     """A pipe, by default with the source `http`."""
     body = {"pipe": name, "source": source or {"keys": [{"env": "K"}]}, "destinations": list(destinations)}
     return Pipe.model_validate(body)
+
+
+def key_stream(records: Sequence[Record], stored_ms: int = 1) -> KeyStream:
+    """Write keys whose records were stored at a time, milliseconds since 1970 UTC."""
+    filled = KeyStream()
+    for offset, record in enumerate(records):
+        stored = SimpleNamespace(key=record.key, value=record.value, offset=offset, timestamp=stored_ms)
+        filled.take(cast(ConsumerRecord, stored))
+    return filled
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -183,12 +191,9 @@ async def test_a_colour_that_wakes_has_the_write_keys_of_the_other_one(
     topics = {bootstrap: [key.record() for key in issued_keys] for bootstrap, issued_keys in keys.items()}
     topic = Topics(colours.stream).write_keys
 
-    async def read(bootstrap: str, _: str, takes: Mapping[str, Take]) -> None:
-        if topic not in takes:
-            await read_topics(bootstrap, "test", takes)
-            return
-        for offset, record in enumerate(topics[bootstrap]):
-            takes[topic](record.key, record.value, offset)
+    async def read(bootstrap: str, _: str, read_topic: str) -> KeyStream:
+        assert read_topic == topic
+        return key_stream(topics[bootstrap])
 
     async def write(bootstrap: str, _: str, *topic_records: tuple[str, Sequence[Record]]) -> None:
         [(written_topic, records)] = topic_records
@@ -198,7 +203,7 @@ async def test_a_colour_that_wakes_has_the_write_keys_of_the_other_one(
     async def kafka(_: ColourFolders, name: str) -> str:
         return f"{name}:1"
 
-    monkeypatch.setattr(operations, "read_topics", read)
+    monkeypatch.setattr(operations, "read_key_stream", read)
     monkeypatch.setattr(operations, "write_records", write)
     monkeypatch.setattr(operations, "read_registry", AsyncMock(return_value=SimpleNamespace(pipes={})))
     monkeypatch.setattr(ColourFolders, "kafka", kafka)
@@ -213,50 +218,124 @@ async def test_a_colour_that_wakes_has_the_write_keys_of_the_other_one(
     assert not (await colours.operations().colours()).colours["green"].awaits_keys
 
 
+@dataclass
+class RecordedKeys:
+    """Two colours in memory: green woke at 7 ms and awaits the write keys of blue."""
+
+    topics: dict[str, list[Record]]
+    """Kafka to the records of its write keys."""
+    records: list[Colours]
+    began_ms: dict[str, int]
+    """Kafka to when it stored its records, milliseconds since 1970 UTC."""
+    operations: ColourOperations
+
+    def keys(self, name: str) -> Mapping[str, IssuedKey]:
+        """The keys that a colour accepts."""
+        return key_stream(self.topics[f"{name}:1"]).keys.by_id
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> RecordedKeys:
+    green = Colour(0, ColourState.IDLE, (), "", woken_ms=7, awaits_keys=True)
+    record = Colours({"blue": Colour(10_000, ColourState.ACTIVE, (), ""), "green": green}, (), 1, "test")
+    under_test = RecordedKeys(
+        {},
+        [record],
+        {"blue:1": 1, "green:1": 1},
+        ColourOperations("k", Topics("s"), ColourFolders(dict.fromkeys(NAMES, tmp_path)), "me"),
+    )
+
+    async def read(bootstrap: str, _: str, __: str) -> KeyStream:
+        return key_stream(under_test.topics[bootstrap], under_test.began_ms[bootstrap])
+
+    async def write(bootstrap: str, _: str, *topic_records: tuple[str, Sequence[Record]]) -> None:
+        [(_, key_records)] = topic_records
+        under_test.topics[bootstrap] += key_records
+
+    async def write_colours(_: ColourOperations, change: Callable[[Colours], Colours]) -> None:
+        under_test.records.append(change(under_test.records[-1]))
+
+    async def newest(_: ColourOperations) -> Colours:
+        return under_test.records[-1]
+
+    async def kafka(_: ColourFolders, name: str) -> str:
+        return f"{name}:1"
+
+    monkeypatch.setattr(operations, "read_key_stream", read)
+    monkeypatch.setattr(operations, "write_records", write)
+    monkeypatch.setattr(ColourOperations, "_write", write_colours)
+    monkeypatch.setattr(ColourOperations, "colours", newest)
+    monkeypatch.setattr(ColourFolders, "kafka", kafka)
+    return under_test
+
+
 async def test_keys_that_were_issued_in_a_colour_since_it_woke_stay_while_it_awaits_those_of_the_other_one(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    recorded: RecordedKeys,
 ) -> None:
     revoked_key, kept_key, new_key = (
         issued_key(f"{number}" * 40, "orders", origins=(), expires_us=None, author="t", at_us=at_us)
         for number, at_us in enumerate((6_999, 7_000, 1))
     )
-    topics = {"blue:1": [new_key.record()], "green:1": [revoked_key.record(), kept_key.record()]}
-    green = Colour(0, ColourState.IDLE, (), "", woken_ms=7, awaits_keys=True)
-    record = Colours({"blue": Colour(10_000, ColourState.ACTIVE, (), ""), "green": green}, (), 1, "test")
-    records = [record]
-
-    async def read(bootstrap: str, _: str, takes: Mapping[str, Take]) -> None:
-        [take] = takes.values()
-        for offset, key_record in enumerate(topics[bootstrap]):
-            take(key_record.key, key_record.value, offset)
-
-    async def write(bootstrap: str, _: str, *topic_records: tuple[str, Sequence[Record]]) -> None:
-        [(_, key_records)] = topic_records
-        topics[bootstrap] += key_records
-
-    async def write_colours(_: ColourOperations, change: Callable[[Colours], Colours]) -> None:
-        records.append(change(records[-1]))
-
-    async def newest(_: ColourOperations) -> Colours:
-        return records[-1]
-
-    async def kafka(_: ColourFolders, name: str) -> str:
-        return f"{name}:1"
-
-    monkeypatch.setattr(operations, "read_topics", read)
-    monkeypatch.setattr(operations, "write_records", write)
-    monkeypatch.setattr(ColourOperations, "_write", write_colours)
-    monkeypatch.setattr(ColourOperations, "colours", newest)
-    monkeypatch.setattr(ColourFolders, "kafka", kafka)
-    under_test = ColourOperations("k", Topics("s"), ColourFolders(dict.fromkeys(NAMES, tmp_path)), "me")
-    assert not await under_test.copy_keys("blue"), "green has keys from before its sleep"
+    recorded.topics |= {"blue:1": [new_key.record()], "green:1": [revoked_key.record(), kept_key.record()]}
+    assert not await recorded.operations.copy_keys("blue"), "green has keys from before its sleep"
     for _ in range(2):
-        assert await under_test.copy_keys("green", if_awaited=True)
-    followed = IssuedKeys()
-    for key_record in topics["green:1"]:
-        followed.take(key_record.key, key_record.value, 0)
-    assert followed.by_id == {key.id: key for key in (kept_key, new_key)}
-    assert records == [record, record.with_keys("green", 7)]
+        assert await recorded.operations.copy_keys("green", if_awaited=True)
+    assert recorded.keys("green") == {key.id: key for key in (kept_key, new_key)}
+    first, *later = recorded.records
+    assert later == [first.with_keys("green", 7)]
+
+
+@pytest.mark.parametrize("has_new_key", [False, True])
+async def test_the_new_stream_of_a_colour_that_lost_its_data_revokes_no_key(
+    recorded: RecordedKeys, has_new_key: bool
+) -> None:
+    old_key, new_key = (
+        issued_key(f"{number}" * 40, "orders", origins=(), expires_us=None, author="t", at_us=at_us)
+        for number, at_us in enumerate((1, 9_000))
+    )
+    both = [new_key.record()] if has_new_key else []
+    recorded.topics |= {"blue:1": list(both), "green:1": [old_key.record(), *both]}
+    recorded.began_ms["blue:1"] = 9
+    with pytest.raises(Retryable, match=f"not say that {old_key.id} was revoked"):
+        await recorded.operations.copy_keys("green", if_awaited=True)
+    assert old_key.id in recorded.keys("green")
+    assert recorded.records[-1].colours["green"].awaits_keys
+
+
+async def test_a_person_decides_that_the_keys_of_the_colour_count_that_still_awaits_those_of_the_other_one(
+    recorded: RecordedKeys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after the other one lost its data, so that it has to get them itself."""
+    recorded.records.append(recorded.records[-1].with_shares(TO_GREEN, 8, "test"))
+    check, step = AsyncMock(), AsyncMock()
+    for name in ("drain", "_left_open"):
+        monkeypatch.setattr(ColourOperations, name, AsyncMock(return_value=()))
+    monkeypatch.setattr(ColourOperations, "_step", step)
+    monkeypatch.setattr(ColourFolders, "check_sleep", check)
+    monkeypatch.setattr(ColourFolders, "runs", AsyncMock(return_value=False))
+    monkeypatch.setattr(operations, "_SETTLE_S", 0)
+    with pytest.raises(Misconfigured, match="with --force"):
+        await recorded.operations.sleep("blue", "because", 1, print)
+    await replace(recorded.operations, forced=True).sleep("blue", "because", 1, print)
+    assert step.await_args is not None
+    asleep = step.await_args.args[3](recorded.records[-1])
+    assert asleep.colours["blue"].state is ColourState.ASLEEP
+    assert not asleep.colours["green"].awaits_keys
+    woken = asleep.with_state("blue", ColourState.IDLE, 9, "test")
+    recorded.records.append(woken)
+    key = issued_key("k" * 40, "orders", origins=(), expires_us=None, author="t", at_us=1)
+    recorded.topics |= {"blue:1": [], "green:1": [key.record()]}
+    assert await recorded.operations.copy_keys("blue", if_awaited=True)
+    assert recorded.keys("blue") == {key.id: key}
+
+
+async def test_a_colour_that_is_asleep_may_be_told_to_sleep_while_the_other_one_awaits_its_keys(
+    recorded: RecordedKeys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shifted = recorded.records[-1].with_shares(TO_GREEN, 8, "test")
+    recorded.records.append(shifted.with_state("blue", ColourState.ASLEEP, 9, "test"))
+    monkeypatch.setattr(ColourFolders, "check_sleep", AsyncMock())
+    await recorded.operations.sleep("blue", "because", 1, print)
 
 
 async def test_a_wake_that_fails_after_the_old_stream_was_put_aside_names_its_folder(

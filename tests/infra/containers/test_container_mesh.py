@@ -55,7 +55,8 @@ class ModelledContainer:
         self.stops.append(self.status)
         self.status = "exited"
 
-    async def delete(self, *, force: bool) -> None:
+    async def delete(self, *, force: bool, v: bool) -> None:
+        assert v, "volumes without a name stay"
         del self._engine[self.name], force
 
 

@@ -73,6 +73,17 @@ def test_a_container_is_read_with_what_the_executor_tells() -> None:
     assert not read(INSPECTED | {"State": INSPECTED["State"] | {"Restarting": True}}).running
 
 
+def test_a_container_is_reached_in_the_network_that_the_project_shares() -> None:
+    networks = {"shop_connect": {"IPAddress": "172.31.0.5"}}
+    inspected = INSPECTED | {"NetworkSettings": {"Networks": networks}}
+    assert read(inspected).address == "172.31.0.5"
+    networks |= INSPECTED["NetworkSettings"]["Networks"]
+    assert list(networks) == ["shop_connect", "shop_default"]
+    assert read(inspected).address == "172.30.0.5"
+    networks["shop_default"] = {"IPAddress": ""}
+    assert read(inspected).address == "172.31.0.5"
+
+
 def test_a_new_container_keeps_settings_secrets_and_limits_and_is_one_of_compose() -> None:
     body = created_body()
     assert body["Image"] == "registry:5000/hifi-egest:1.3"

@@ -1,9 +1,18 @@
-"""What a folder of pipes changes beside a control plane."""
+"""What a folder of pipes changes beside a control plane, and what ends a setup for good."""
 
+from unittest.mock import AsyncMock
+
+import pytest
+from aiokafka.errors import TopicAuthorizationFailedError
+
+from hifi.kafka.topics import Topics
 from hifi.pipe.model import Pipe
 from hifi.pipe.registry import RegistrySnapshot
 from hifi.pipe.revision import PipeRevision, Rollout
-from hifi_infra.kafka.stream_setup import split_decided
+from hifi.runtime.errors import Unprepared
+from hifi_infra.kafka import stream_setup
+from hifi_infra.kafka.stream_setup import prepare, split_decided
+from hifi_infra.setup_command import exit_status
 
 
 def pipe_to(name: str, path: str = "old") -> Pipe:
@@ -39,3 +48,12 @@ def test_a_pipe_of_a_later_release_is_left_beside_a_control_plane() -> None:
     registry = RegistrySnapshot(1, {}, 3, {}, held={"held": "a later release wrote it"})
     folder = [pipe_to("held"), pipe_to("fresh")]
     assert split_decided(registry, set(), folder) == ([pipe_to("fresh")], ["held"])
+
+
+async def test_a_setup_begins_again_where_acls_are_made_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    refusal = TopicAuthorizationFailedError("this Kafka user may not use s.raw")
+    monkeypatch.setattr(stream_setup, "_brokers", AsyncMock(return_value=1))
+    monkeypatch.setattr(stream_setup, "partition_counts", AsyncMock(side_effect=refusal))
+    with pytest.raises(Unprepared, match=r"may not use s\.raw") as raised:
+        await prepare("k:1", Topics("s"), 1, create=False)
+    assert exit_status(raised.value) == 1

@@ -173,16 +173,3 @@ def test_an_origin_is_as_browsers_send_it(text: str, origin: str) -> None:
 def test_what_is_no_origin_is_refused(text: str) -> None:
     with pytest.raises(Misconfigured, match="origin"):
         read_origin(text)
-
-
-@pytest.mark.parametrize("before", [[], [KEY], [OTHER], [KEY, OTHER]])
-@pytest.mark.parametrize("after", [[], [KEY], [OTHER], [KEY, OTHER]])
-def test_the_keys_of_one_stream_become_those_of_another_one(before: list[str], after: list[str]) -> None:
-    keys, other_keys = (
-        filled(*(made(key) for key in before)),
-        filled(*(made(key, "flights", 5 * S) for key in after)),
-    )
-    for record in keys.changes_to(other_keys):
-        keys.take(record.key, record.value, 0)
-    assert keys.by_id == other_keys.by_id
-    assert keys.changes_to(other_keys) == []

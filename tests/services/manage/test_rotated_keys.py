@@ -1,5 +1,6 @@
 """Two instances of manage, of which one rotates a write key while the other revokes it: without Kafka."""
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 import pytest
@@ -23,9 +24,10 @@ class SharedTopics:
 
     records: dict[str, list[Record]]
     before_write: Callable[[], None]
+    can_be_read_back: bool
 
     def reset(self) -> None:
-        self.records, self.before_write = {}, lambda: None
+        self.records, self.before_write, self.can_be_read_back = {}, lambda: None, True
 
 
 TOPICS = SharedTopics()
@@ -38,6 +40,11 @@ class SharedTopicReader:
         assert not rereads
         self._handlers = handlers
         self._next = dict.fromkeys(handlers, 0)
+
+    async def start(self) -> None:
+        if not TOPICS.can_be_read_back:
+            await asyncio.Event().wait()
+        await self.catch_up()
 
     async def catch_up(self) -> None:
         for topic, take in self._handlers.items():
@@ -129,3 +136,26 @@ async def test_whoever_revokes_a_key_wins_over_who_rotates_it_at_the_same_time(
     assert raised.value.status == 409
     assert issued(settings) == {} == state.keys.by_id
     assert outcomes(settings) == [AuditOutcome.DONE, AuditOutcome.REFUSED]
+
+
+async def test_a_key_that_is_stored_is_told_although_it_cannot_be_read_back(
+    settings: ManageSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control_state, "_READ_BACK_S", 0)
+    TOPICS.can_be_read_back = False
+    state = instance(settings)
+    await state.change_keys(entry("issue the write key"), [KEY])
+    assert (issued(settings), outcomes(settings)) == ({KEY.id: KEY}, [AuditOutcome.DONE])
+
+
+async def test_a_rotation_that_cannot_be_read_back_names_the_key_that_nobody_has(
+    settings: ManageSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = instance(settings)
+    await state.change_keys(entry("issue the write key"), [KEY])
+    monkeypatch.setattr(control_state, "_READ_BACK_S", 0)
+    TOPICS.can_be_read_back = False
+    with pytest.raises(Problem, match=f"revoke {NEW.id}, whose text nobody has") as raised:
+        await state.change_keys(entry("rotate the write key"), [NEW, EXPIRING], rotated_key=KEY)
+    assert raised.value.status == 503
+    assert outcomes(settings) == [AuditOutcome.DONE, AuditOutcome.UNKNOWN]

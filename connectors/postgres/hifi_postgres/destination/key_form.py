@@ -1,7 +1,9 @@
 """One form for all texts of a key that PostgreSQL finds equal. Pure.
 
 Changes of the same row are known by the texts of its key: their order within a batch, their locks, and the tombstones
-of deleted rows. Usual texts, as sources of events write them, are their own form.
+of deleted rows. Whole numbers, lower-case UUIDs, dates, `true` and IPv4 addresses are their own form. Other usual texts
+are not: a fraction has no zeros at its end, so the form of `2026-07-01T10:00:00.000000Z`, as normalize writes times, is
+`2026-07-01T10:00:00Z`, and that of the number `12.50` is `12.5`.
 """
 
 import math
@@ -9,7 +11,6 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import date, timedelta
 from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
-from functools import partial
 from ipaddress import ip_interface
 from string import ascii_lowercase, ascii_uppercase
 from typing import Final
@@ -34,6 +35,9 @@ _TIME: Final = (
 )
 _MOMENT: Final = re.compile(rf"{_DAY}(?:[Tt ]{_TIME})?(?P<before_christ> BC)?", re.ASCII)
 _TIME_OF_DAY: Final = re.compile(rf"[Tt]?{_TIME}", re.ASCII)
+_USUAL_MOMENT: Final = re.compile(
+    r"((?!0000)\d{4}-\d\d-\d\dT(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d)(?:\.(\d{1,6}))?Z?", re.ASCII
+)
 _CYCLE_YEARS: Final = 400
 """After so many years the Gregorian calendar repeats itself."""
 _MICROSECONDS: Final = 1_000_000
@@ -62,16 +66,38 @@ def key_form(text: str | None, column: ColumnType) -> str | None:
     return text if form is None or text is None else form(text)
 
 
+def earlier_key_form(text: str | None, column: ColumnType) -> str | None:
+    """The form that 0.1.0rc1 gave a key: tombstones that it wrote have it.
+
+    Args:
+        text: of the value, see `column_text`.
+        column: type of the column.
+    """
+    form = _EARLIER_KEY_FORMS.get(column.name)
+    return text if form is None or text is None else form(text)
+
+
 def _number_form(text: str) -> str:
+    form = _finite_form(text)
+    return form if form[-1:].isdecimal() else _NOT_FINITE.get(form.strip().lower(), form)
+
+
+def _finite_form(text: str) -> str:
     if text.isdecimal() and text.isascii() and (text[0] != "0" or text == "0"):  # most keys
         return text
     match = NUMBER.fullmatch(text.strip())
     try:
-        if match is not None:
-            return exact_json.canonical_number(Decimal(match[0]))
+        return text if match is None else exact_json.canonical_number(Decimal(match[0]))
     except InvalidOperation:  # its exponent is too large for any type
         return text
-    return _NOT_FINITE.get(text.strip().lower(), text)
+
+
+def _float_form(text: str) -> str:
+    return _floating_form(32, text)
+
+
+def _double_form(text: str) -> str:
+    return _floating_form(64, text)
 
 
 def _floating_form(bits: int, text: str) -> str:
@@ -112,8 +138,36 @@ def _address_form(text: str) -> str:
     return str(interface.ip if interface.network.prefixlen == interface.max_prefixlen else interface)
 
 
+def _padded_form(text: str) -> str:
+    return text.rstrip(" ")
+
+
+def _lower_form(text: str) -> str:
+    return text.translate(_ASCII_LOWER)
+
+
+def _bytes_form(text: str) -> str:
+    return "".join(text.lower().split())
+
+
 def _date_form(text: str) -> str:
     return _day_and_time_form(text, is_date=True, zone="")
+
+
+def _local_moment_form(text: str) -> str:
+    return _moment_form(text, zone="")
+
+
+def _moment_in_utc_form(text: str) -> str:
+    return _moment_form(text, zone="Z")
+
+
+def _moment_form(text: str, zone: str) -> str:
+    match = _USUAL_MOMENT.fullmatch(text)
+    if match is None:
+        return _day_and_time_form(text, is_date=False, zone=zone)
+    fraction = (match[2] or "").rstrip("0")
+    return f"{match[1]}.{fraction}{zone}" if fraction else f"{match[1]}{zone}"
 
 
 def _day_and_time_form(text: str, is_date: bool, zone: str) -> str:
@@ -181,18 +235,25 @@ _ASCII_LOWER: Final = str.maketrans(ascii_uppercase, ascii_lowercase)
 """Which other letters are equal is up to the locale of the database."""
 _KEY_FORMS: Final[Mapping[str, Callable[[str], str]]] = {
     **dict.fromkeys(("int2", "int4", "int8", "oid", "numeric", "money"), _number_form),
-    "float4": partial(_floating_form, 32),
-    "float8": partial(_floating_form, 64),
+    "float4": _float_form,
+    "float8": _double_form,
     "bool": _boolean_form,
     "uuid": _uuid_form,
-    "bpchar": lambda text: text.rstrip(" "),
-    "citext": lambda text: text.translate(_ASCII_LOWER),
-    "bytea": lambda text: "".join(text.lower().split()),
+    "bpchar": _padded_form,
+    "citext": _lower_form,
+    "bytea": _bytes_form,
     "inet": _address_form,
     "date": _date_form,
-    "timestamp": partial(_day_and_time_form, is_date=False, zone=""),
-    "timestamptz": partial(_day_and_time_form, is_date=False, zone="Z"),
+    "timestamp": _local_moment_form,
+    "timestamptz": _moment_in_utc_form,
     "time": _time_form,
     "timetz": _zoned_time_form,
 }
 """Type to the form of its texts."""
+_EARLIER_KEY_FORMS: Final[Mapping[str, Callable[[str], str]]] = {
+    **dict.fromkeys(("int2", "int4", "int8", "oid", "numeric"), _finite_form),
+    "uuid": _uuid_form,
+    "bpchar": _padded_form,
+    "citext": _lower_form,
+}
+"""Type to the form that `earlier_key_form` gives its texts."""

@@ -27,7 +27,7 @@ from hifi.runtime.errors import Missing, Rejected, RejectedEvents
 from hifi_postgres.declaration import PostgresSettings
 from hifi_postgres.destination.arrays import array_text
 from hifi_postgres.destination.column_type import ColumnType
-from hifi_postgres.destination.key_form import key_form
+from hifi_postgres.destination.key_form import earlier_key_form, key_form
 from hifi_postgres.destination.values import Unfit, column_text
 
 _LOG: Final = "event.log"
@@ -35,6 +35,7 @@ _PARTITION: Final = "event.partition"
 _OFFSET: Final = "event.offset"
 _ACCEPTED: Final = "event.accepted"
 _KEY: Final = "event.key"
+_EARLIER_KEY: Final = "event.earlier_key"
 _NUMBER: Final = "event.number"
 """Names of columns of the events. No column of a table has a name with a full stop."""
 _BUCKETS: Final = 256
@@ -47,8 +48,9 @@ _POSITION_TYPES: Final[Mapping[str, str]] = {
     _OFFSET: "bigint",
     _ACCEPTED: "timestamptz",
     _KEY: "text",
+    _EARLIER_KEY: "text",
 }
-"""SQL of the types of the position, and of the key of a tombstone."""
+"""SQL of the types of the position, and of the keys of tombstones."""
 _POSITION_SAMPLES: Final[Mapping[str, str | int]] = {
     _LOG: "0" * 32,
     _PARTITION: 0,
@@ -88,6 +90,7 @@ class RowChange:
         names: of the columns that it has texts for, and of the event's position.
         texts: in the order of the names.
         key: of the row, in one form.
+        earlier_key: of its tombstone as 0.1.0rc1 wrote it, if its form was another one; else None.
     """
 
     def __init__(
@@ -97,6 +100,7 @@ class RowChange:
         names: tuple[str, ...],
         texts: list[str | None],
         key: tuple[str | None, ...],
+        earlier_key: str | None,
     ) -> None:
         """See the attributes."""
         self.number = number
@@ -104,6 +108,7 @@ class RowChange:
         self.names = names
         self.texts = texts
         self.key = key
+        self.earlier_key = earlier_key
 
     def text(self, name: str) -> str | None:
         """The text of a column; None: null."""
@@ -269,11 +274,24 @@ class TableStatements:
             names = (*[self._value_names[number] for number in numbers], *self._position_names)
         texts = [self._text(number, change.values[number]) for number in numbers]
         texts += change.position
-        key_forms = [key_form(texts[names.index(name)], self._types[name]) for name in self._key]
+        key_texts = [texts[names.index(name)] for name in self._key]
+        key_forms = [
+            key_form(text, self._types[name]) for name, text in zip(self._key, key_texts, strict=True)
+        ]
+        earlier_key: str | None = None
         if self._has_tombstones:
             texts.append(orjson.dumps(key_forms).decode())
+            if key_forms != key_texts:
+                earlier_key = self._earlier_key(key_texts, key_forms)
         key = tuple([key_forms[number] for number in self._lock_order])
-        return RowChange(change.number, change.deletes, names, texts, key)
+        return RowChange(change.number, change.deletes, names, texts, key, earlier_key)
+
+    def _earlier_key(self, key_texts: list[str | None], key_forms: list[str | None]) -> str | None:
+        """The key of a tombstone of 0.1.0rc1; None: it is that of these forms."""
+        earlier_forms = [
+            earlier_key_form(text, self._types[name]) for name, text in zip(self._key, key_texts, strict=True)
+        ]
+        return None if earlier_forms == key_forms else orjson.dumps(earlier_forms).decode()
 
     def _text(self, number: int, value: Any) -> str | None:
         column_type = self._value_types[number]
@@ -317,8 +335,10 @@ class TableStatements:
             return None
         buckets: dict[int, bool] = {}
         for row in rows:
-            bucket = zlib.crc32((row.text(_KEY) or "").encode()) % _BUCKETS
-            buckets[bucket] = buckets.get(bucket, False) or row.deletes
+            for key in (row.text(_KEY), row.earlier_key):
+                if key is not None:
+                    bucket = zlib.crc32(key.encode()) % _BUCKETS
+                    buckets[bucket] = buckets.get(bucket, False) or row.deletes
         statement = SQL(
             "SELECT CASE WHEN alone THEN pg_advisory_xact_lock(name, bucket)"
             " ELSE pg_advisory_xact_lock_shared(name, bucket) END"
@@ -337,6 +357,7 @@ class TableStatements:
         if self._settings.mode == "append":
             return None
         names = [*self._settings.key, _LOG, _ACCEPTED]
+        earlier_keys = _earlier_keys(rows)
         newer_condition = SQL(
             "present.{log} IS DISTINCT FROM {event_log} AND present.{accepted} > {event_accepted}"
         ).format(**self._names, event_log=_of_event(_LOG), event_accepted=_of_event(_ACCEPTED))
@@ -346,12 +367,19 @@ class TableStatements:
         if self._settings.tombstones is not None:
             names.append(_KEY)
             condition += SQL(
-                " OR EXISTS (SELECT 1 FROM {tombstones} AS present WHERE present.key = {event_key} AND {newer})"
-            ).format(**self._names, event_key=_of_event(_KEY), newer=newer_condition)
+                " OR EXISTS (SELECT 1 FROM {tombstones} AS present WHERE present.key {is_of_event} AND {newer})"
+            ).format(
+                **self._names,
+                is_of_event=_is_of_event(has_earlier_keys=bool(earlier_keys)),
+                newer=newer_condition,
+            )
+        columns = [[row.text(name) for row in rows] for name in names]
+        if earlier_keys:
+            names.append(_EARLIER_KEY)
+            columns.append(earlier_keys)
         statement = SQL("SELECT event.{number} FROM {events} WHERE {where} ORDER BY 1").format(
             number=Identifier(_NUMBER), events=self._events(names), where=condition
         )
-        columns = [[row.text(name) for row in rows] for name in names]
         return Execution(statement.as_bytes(None), [*map(array_text, columns)])
 
     def executions(self, rows: Iterable[RowChange]) -> Iterator[Execution]:
@@ -361,12 +389,15 @@ class TableStatements:
                 yield self._execution(deletes, names, distinct_rows)
 
     def _execution(self, deletes: bool, names: tuple[str, ...], rows: Sequence[RowChange]) -> Execution:
+        parameters = [array_text(column) for column in zip(*[row.texts for row in rows], strict=True)]
+        if not deletes and (earlier_keys := _earlier_keys(rows)):
+            names = (*names, _EARLIER_KEY)
+            parameters.append(array_text(earlier_keys))
         statement = self._statements.get((deletes, names))
         if statement is None:
             composed_sql = self._delete(names) if deletes else self._write(names)
             statement = self._statements[deletes, names] = composed_sql.as_bytes(None)
-        columns = zip(*[row.texts for row in rows], strict=True)
-        return Execution(statement, [array_text(column) for column in columns])
+        return Execution(statement, parameters)
 
     def _events(self, names: Sequence[str]) -> Composed:
         """The events as rows of texts, `event`."""
@@ -380,7 +411,7 @@ class TableStatements:
         return SQL("event.{}::{}").format(Identifier(name), SQL(cast_sql.replace("%", "%%")))
 
     def _write(self, names: tuple[str, ...]) -> Composed:
-        columns = [name for name in names if name != _KEY]
+        columns = [name for name in names if name not in (_KEY, _EARLIER_KEY)]
         absent_columns = [name for name in self._settings.columns if name not in columns]
         values = [self._value(name) for name in columns]
         join: Composable = SQL("")
@@ -401,8 +432,12 @@ class TableStatements:
         condition: Composable = SQL("")
         if self._settings.tombstones is not None:
             condition = SQL(
-                " WHERE NOT EXISTS (SELECT 1 FROM {tombstones} AS gone WHERE gone.key = {event_key} AND {newer})"
-            ).format(**self._names, event_key=_of_event(_KEY), newer=self._is_newer(SQL("gone."), _of_event))
+                " WHERE NOT EXISTS (SELECT 1 FROM {tombstones} AS gone WHERE gone.key {is_of_event} AND {newer})"
+            ).format(
+                **self._names,
+                is_of_event=_is_of_event(has_earlier_keys=_EARLIER_KEY in names),
+                newer=self._is_newer(SQL("gone."), _of_event),
+            )
         select = SQL("SELECT {values} FROM {events}{later} ORDER BY event.{number}").format(
             **fragments, later=condition
         )
@@ -571,6 +606,19 @@ class TableStatements:
 def _of_event(name: str) -> Composed:
     """A part of the position of an event, or its key, as the type that it has."""
     return SQL("event.{}::{}").format(Identifier(name), SQL(_POSITION_TYPES[name]))
+
+
+def _is_of_event(*, has_earlier_keys: bool) -> Composed:
+    """What follows the key of a tombstone in the condition that it is that of an event."""
+    if not has_earlier_keys:
+        return SQL("= {}").format(_of_event(_KEY))
+    return SQL("IN ({}, {})").format(_of_event(_KEY), _of_event(_EARLIER_KEY))
+
+
+def _earlier_keys(rows: Sequence[RowChange]) -> list[str | None]:
+    """The earlier key of each row; empty: none has one."""
+    earlier_keys = [row.earlier_key for row in rows]
+    return earlier_keys if any(earlier_keys) else []
 
 
 @lru_cache(maxsize=1024)  # the events of a request share their accepted time

@@ -44,6 +44,7 @@ _OPTIONS: Final = frozenset(
     )
 )
 """Options of a URL that have libpq neither read or write a file nor ask another server."""
+_URL: Final = re.compile("postgres(?:ql)?://")
 _CERTIFICATES: Final = frozenset({"sslrootcert", "sslcert", "sslcrl"})
 _KEY: Final = "sslkey"
 _AUTHORITIES_OF_THE_SYSTEM: Final = "system"
@@ -64,14 +65,15 @@ class PostgresWriter(DestinationWriter):
                 quote it.
         """
         try:
-            url_options = conninfo_to_dict(settings.url.read())
+            url = settings.url.read()
+            url_options = conninfo_to_dict(url)
         except ProgrammingError:
             raise Misconfigured(
                 "the secret `url` is not a connection URL; write postgresql://user:password@host:5432/database"
             ) from None
         name = f"hifi {context.pipe}/{context.destination}"[:63]
         self._pipe = context.pipe
-        _require_encoded(url_options)
+        _require_encoded(url, url_options)
         _require_allowed(url_options, context.pipe)
         self._options: dict[str, Any] = {"application_name": name, **url_options, "client_encoding": "UTF8"}
         self._table_name = settings.table
@@ -325,17 +327,18 @@ def _at_fault(name: str, column: ColumnType) -> str:
     return f"the value of the column {name} does not fit its type {column.declared}"
 
 
-def _require_encoded(options: Mapping[str, Any]) -> None:
+def _require_encoded(url: str, options: Mapping[str, Any]) -> None:
     """Refuse hosts, ports and a database that contain a part of a password: later errors would quote it.
 
     Raises:
         Misconfigured: the password of the URL is not percent-encoded; the message does not quote it.
     """
     hosts = [host for name in ("host", "hostaddr") for host in str(options.get(name) or "").split(",")]
+    database = url.partition("?")[0].partition("://")[2].partition("/")[2] if _URL.match(url) else ""
     ports = [port for port in str(options.get("port") or "").split(",") if port]
     if (
         any("@" in host[1:] for host in hosts)  # one at the beginning is that of a socket without a file
-        or "@" in str(options.get("dbname") or "")
+        or "@" in database  # `%40` is a part of its name
         or not all(re.fullmatch(r"[0-9]{1,5}", port) for port in ports)
     ):
         raise Misconfigured(

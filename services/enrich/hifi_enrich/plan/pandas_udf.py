@@ -105,15 +105,23 @@ def call_all(
             index, values = int(indexes[row]), json.loads(text, parse_float=Decimal)
             nulls = tuple([values[name] is None for name in changed_by_nulls[index]])
             groups.setdefault((index, nulls), {})[row] = values
-    for (index, _), rows in groups.items():
-        call = calls[index]
+    import_failures: dict[int, str] = {}
+    for index in dict.fromkeys(index for index, _ in groups):
         try:
-            function = functions.setdefault(index, functions.get(index) or import_function(call.udf.function))
+            functions[index] = functions.get(index) or import_function(calls[index].udf.function)
         except Misconfigured as error:
-            results = [f"!{error}"] * len(rows)
+            import_failures[index] = f"!{error}"
+    guards = {
+        index: UdfGuard(call.udf.function, call.offset, call.limits)
+        for index, call in calls.items()
+        if index in functions
+    }
+    for (index, _), rows in groups.items():
+        if index in import_failures:
+            results = [import_failures[index]] * len(rows)
         else:
-            guard = UdfGuard(call.udf.function, call.offset, call.limits)
-            results = call_by_halves(partial(_call, call, function), list(rows.values()), guard)
+            call = partial(_call, calls[index], functions[index])
+            results = call_by_halves(call, list(rows.values()), guards[index])
         for row, answer in zip(rows, results, strict=True):
             answers[row] = answer
     return answers
@@ -124,21 +132,23 @@ def call_by_halves(
 ) -> list[str]:
     """Results of a call. Where it raises, the rows are halved until only the failing rows have an error.
 
-    After a call that took too long each row is tried alone: halving would exceed the deadline at each level.
+    After a call that took too long each row is tried alone, also in later calls with the same guard: halves, and other
+    rows of a slow function, would exceed the deadline again.
     """
     if guard.refusal:
         return [f"!{guard.refusal}"] * len(rows)
+    if guard.tries_alone and len(rows) > 1:
+        return [answer for row in rows for answer in call_by_halves(call, [row], guard)]
     try:
         with guard.deadline():
             return call(rows)
     except UdfTimeout:
         guard.exceeded(len(rows))
-        if len(rows) == 1:
-            return [f"!{guard.timeout_reason}"]
-        return [answer for row in rows for answer in call_by_halves(call, [row], guard)]
+        failure = guard.timeout_reason
     except Exception as error:  # noqa: BLE001 - the user's code may raise anything
-        if len(rows) == 1:
-            return [f"!the function raised {type(error).__name__}"]
+        failure = f"the function raised {type(error).__name__}"
+    if len(rows) == 1:
+        return [f"!{failure}"]
     middle = len(rows) // 2
     return call_by_halves(call, rows[:middle], guard) + call_by_halves(call, rows[middle:], guard)
 

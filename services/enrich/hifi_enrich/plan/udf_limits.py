@@ -67,12 +67,16 @@ class UdfGuard:
         function: its name.
         offset: of the pipe's revision: a new one is not quarantined.
         limits: to keep.
+
+    Attributes:
+        tries_alone: a call of several events took too long: each call has one from now on.
     """
 
     def __init__(self, function: str, offset: int, limits: UdfLimits) -> None:
         self._key = function, offset
         self._limits = limits
         self._exceeded_calls = 0
+        self.tries_alone = False
         _limit_memory(limits.memory_bytes)
 
     @property
@@ -98,6 +102,7 @@ class UdfGuard:
         Made-up events, with which Spark is warmed up, do not count towards the quarantine.
         """
         self._exceeded_calls += 1
+        self.tries_alone = self.tries_alone or events > 1
         task = TaskContext.get()
         if events == 1 and not (task and task.getLocalProperty(MADE_UP)):
             _worker.timeouts[self._key] += 1

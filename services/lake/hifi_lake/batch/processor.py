@@ -27,6 +27,7 @@ from hifi_iceberg.destination.progress import TableProgress
 from hifi_lake.batch import outcomes
 from hifi_lake.batch.batch_size import naming_lack_of_space
 from hifi_lake.batch.deliveries import UNPUBLISHED, beyond, deliveries, parse, without_copies
+from hifi_lake.batch.observed import observed
 from hifi_lake.batch.table_rows import REFUSAL
 from hifi_lake.batch.table_writer import TableWriter
 from hifi_lake.recorded import RecordedDeliveries, TableName
@@ -153,7 +154,7 @@ class BatchProcessor:
         """The deliveries to tables, cached, once the pipes that the events need are known.
 
         Raises:
-            Retryable: a revision does not arrive that may have been published.
+            Retryable: a revision does not arrive that may have been published, or Spark does not tell what it read.
         """
         for _ in range(_REVISION_ATTEMPTS):
             table_names = self._stream.names()
@@ -168,7 +169,7 @@ class BatchProcessor:
             is_usable = False
             try:
                 delivery_rows.count()
-                revision_offset = int(observation.get.get("revision_offset") or -1)
+                revision_offset = int(observed(observation).get("revision_offset") or -1)
                 is_usable = (
                     self._stream.has_revisions_to(revision_offset) and table_names == self._stream.names()
                 )

@@ -14,6 +14,7 @@ from hifi_iceberg.declaration import ACCEPTED, DAY
 from hifi_iceberg.destination.catalog import spark_types
 from hifi_iceberg.destination.commits import TableCommits
 from hifi_iceberg.destination.file_store import FileStore
+from hifi_lake.batch.observed import observed
 
 _TASK_ROWS: Final = 200_000
 """Rows for each task that writes files."""
@@ -80,7 +81,7 @@ class StoredFiles:
             URLs of the files.
 
         Raises:
-            Retryable: the files do not have all rows.
+            Retryable: the files do not have all rows, or Spark does not tell how many it wrote.
         """
         parallel_tasks = min(self._spark.sparkContext.defaultParallelism, math.ceil(row_count / _TASK_ROWS))
         task_count = max(1, parallel_tasks, math.ceil(row_count / self._file_rows))
@@ -91,4 +92,4 @@ class StoredFiles:
             writer = rows.withColumn(DAY, sql.to_date(ACCEPTED)).coalesce(task_count).write.partitionBy(DAY)
         folder = self._store.new_folder()
         writer.option("maxRecordsPerFile", self._file_rows).parquet(folder)
-        return self._store.publish(folder, int(written.get["rows"]))
+        return self._store.publish(folder, int(observed(written)["rows"]))

@@ -2,6 +2,7 @@
 
 import json
 import re
+from zlib import crc32
 
 import psycopg
 import pytest
@@ -10,7 +11,7 @@ from tests.support.postgres.postgres_table import PostgresTable
 from hifi.delivery.kind import OutboundEvent
 from hifi_postgres.declaration import PostgresSettings
 from hifi_postgres.destination.column_type import ColumnType
-from hifi_postgres.destination.key_form import key_form
+from hifi_postgres.destination.key_form import earlier_key_form, key_form
 from hifi_postgres.destination.statements import RowChange, TableStatements
 from hifi_postgres.destination.values import column_text
 
@@ -48,13 +49,17 @@ def statements(key_type: str) -> TableStatements:
 
 def changes(key_type: str, first: object, second: object) -> list[RowChange]:
     """The changes of a batch that writes a row, and then deletes it."""
+    return rows_of(statements(key_type), (first, "u"), (second, "d"))
+
+
+def rows_of(table: TableStatements, *keys: tuple[object, str]) -> list[RowChange]:
+    """The changes of a batch with these keys and operations."""
     events = [
         OutboundEvent(
             json.dumps({"id": key, "op": op}).encode(), "application/json", {}, b"k", "0a" * 16, 0, offset, 1
         )
-        for offset, (key, op) in enumerate([(first, "u"), (second, "d")])
+        for offset, (key, op) in enumerate(keys)
     ]
-    table = statements(key_type)
     return table.rows(table.changes(events))
 
 
@@ -85,6 +90,9 @@ EQUAL = [
     ("timestamptz", "0001-01-01T00:00:00+01", "0001-12-31 23:00:00+00 BC"),
     ("timestamptz", "9999-12-31T23:00:00-01", "10000-01-01 00:00:00+00"),
     ("timestamptz", "2026-07-01T12:00:00.1234567Z", "2026-07-01T12:00:00.123457Z"),
+    ("timestamptz", "2026-07-01T12:00:00.000000Z", "2026-07-01 12:00:00+00"),
+    ("timestamptz", "2026-07-01T12:00:00.120000Z", "2026-07-01T12:00:00.12"),
+    ("timestamp", "2026-07-01T12:00:00.120000Z", "2026-07-01 12:00:00.12"),
     ("bytea", "YWs=", r"\x616B"),
     ("inet", "10.0.0.1", "10.0.0.1/32"),
     ("inet", "2001:DB8::1", "2001:db8:0:0:0:0:0:1"),
@@ -146,6 +154,74 @@ def test_different_keys_have_different_forms(key_type: str, first: object, secon
 )
 def test_a_usual_text_is_its_own_form(key_type: str, text: str) -> None:
     assert key_form(text, column(key_type)) == text
+
+
+@pytest.mark.parametrize(
+    ("key_type", "text", "form", "earlier_form"),
+    [
+        ("timestamptz", "2026-07-01T12:00:00.000000Z", "2026-07-01T12:00:00Z", "2026-07-01T12:00:00.000000Z"),
+        (
+            "timestamptz",
+            "2026-07-01T12:00:00.120000Z",
+            "2026-07-01T12:00:00.12Z",
+            "2026-07-01T12:00:00.120000Z",
+        ),
+        ("money", "12.50", "12.5", "12.50"),
+        ("bool", "yes", "true", "yes"),
+        ("numeric", "12.50", "12.5", "12.5"),
+        ("numeric", "nan", "NaN", "nan"),
+        ("bpchar", "a ", "a", "a"),
+        ("text", "a ", "a ", "a "),
+    ],
+)
+def test_a_tombstone_of_the_release_before_has_the_form_of_that_release(
+    key_type: str, text: str, form: str, earlier_form: str
+) -> None:
+    forms = key_form(text, column(key_type)), earlier_key_form(text, column(key_type))
+    assert forms == (form, earlier_form)
+
+
+WHOLE_SECOND, SAME_FORM = "2026-07-01T12:00:00.000000Z", "2026-07-01T12:00:00.123456Z"
+FORM_KEY, EARLIER_KEY = '["2026-07-01T12:00:00Z"]', f'["{WHOLE_SECOND}"]'
+
+
+def test_a_late_write_also_looks_for_the_tombstone_that_the_release_before_wrote() -> None:
+    table = statements("timestamptz")
+    rows = rows_of(table, (WHOLE_SECOND, "u"), (SAME_FORM, "u"))
+    (execution,) = table.executions(rows)
+    superseded = table.superseded(rows)
+    assert superseded is not None
+    for statement, parameters in (execution, superseded):
+        assert b'key IN (event."event.key"::text, event."event.earlier_key"::text)' in statement
+        assert sorted(json.loads(f"[{parameters[-1][1:-1]}]".replace("NULL", '""'))) == ["", EARLIER_KEY]
+
+
+def test_where_the_release_before_wrote_the_same_key_nothing_else_is_looked_for() -> None:
+    table = statements("timestamptz")
+    rows = rows_of(table, (SAME_FORM, "u"))
+    for execution in (*table.executions(rows), table.superseded(rows)):
+        assert execution is not None
+        assert b"event.earlier_key" not in execution.statement
+        assert b'key = event."event.key"::text' in execution.statement
+        assert execution.statement.count(b"%s") == len(execution.parameters)
+
+
+def test_a_change_locks_the_key_also_as_the_release_before_locks_it() -> None:
+    """So the two exclude each other while instances of both run."""
+    table = statements("timestamptz")
+    for operation, is_alone in (("u", "False"), ("d", "True")):
+        locks = table.locks(rows_of(table, (WHOLE_SECOND, operation)))
+        assert locks is not None
+        buckets = sorted({crc32(key.encode()) % 256 for key in (FORM_KEY, EARLIER_KEY)})
+        elements = [",".join(f'"{text}"' for text in texts) for texts in (buckets, [is_alone] * len(buckets))]
+        assert [*locks.parameters] == [f"{{{text}}}" for text in elements]
+
+
+def test_a_delete_writes_the_tombstone_of_the_form_alone() -> None:
+    table = statements("timestamptz")
+    (execution,) = table.executions(rows_of(table, (WHOLE_SECOND, "d")))
+    assert execution.parameters[-1] == '{"' + FORM_KEY.replace('"', '\\"') + '"}'
+    assert b"event.earlier_key" not in execution.statement
 
 
 @pytest.mark.parametrize("key_type", ["float8", "date", "time", "timestamptz", "inet", "bytea", "bool"])

@@ -180,6 +180,29 @@ async def test_a_deleted_key_is_one_however_it_is_written(
         postgres.execute(f"TRUNCATE {deleting['tombstones']}")
 
 
+async def test_a_tombstone_that_the_release_before_wrote_keeps_its_key_deleted(
+    postgres: PostgresTable, deleting: dict[str, Any]
+) -> None:
+    """That release stored the text of a time as the event has it."""
+    postgres.execute(f"ALTER TABLE {postgres.name} ALTER key TYPE timestamptz USING NULL")
+    whole_second, other = "2026-07-01T12:00:00.000000Z", "2026-07-01T12:00:01.123456Z"
+    postgres_writer = writer(postgres, **deleting)
+    await postgres_writer.write([outbound(whole_second, 2, op="d")])
+    assert postgres.execute(
+        f"UPDATE {deleting['tombstones']} SET key = '[\"{whole_second}\"]', hifi_accepted = now() RETURNING 1"
+    ) == [(1,)]
+    await postgres_writer.write([outbound(whole_second, 1)])  # older than the delete
+    assert await postgres.rows() == {}
+    with pytest.raises(Rejected, match="superseded"):  # of another log, accepted earlier
+        await postgres_writer.write([outbound(whole_second, 3)._replace(log=OTHER_LOG)])
+    assert await postgres.rows() == {}
+    await postgres_writer.write([outbound(whole_second, 1), outbound(other, 4)])
+    assert postgres.execute(f"SELECT number FROM {postgres.name}") == [(4,)]
+    await postgres_writer.write([outbound(whole_second, 5)])  # newer than the delete
+    assert postgres.execute(f"SELECT number FROM {postgres.name} ORDER BY number") == [(4,), (5,)]
+    await postgres_writer.close()
+
+
 async def test_mode_delete_deletes_the_row_of_each_event(
     postgres: PostgresTable, deleting: dict[str, Any]
 ) -> None:

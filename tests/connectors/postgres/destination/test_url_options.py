@@ -50,6 +50,7 @@ def test_an_option_that_names_a_file_or_another_server_is_refused(
             for password in ("ge@heim", "ge@heim:w0rd", "ge@@heim", "ge/heim", "ge@heim/w0rd")
         ),
         ("ge@heim/w0rd", ""),
+        ("123/he%40im", "/shop"),
         ("123/heim", "/shop"),
     ],
 )
@@ -61,14 +62,22 @@ def test_no_part_of_a_password_that_is_not_percent_encoded_is_told(
     assert not re.search("ge|heim|w0rd|123", str(refusal.value).replace("percent-encode", ""))
 
 
-def test_hosts_with_and_without_ports_and_sockets_are_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hosts_databases_and_sockets_are_accepted_in_each_way_to_write_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for url in (
         *(
             "postgresql://u:ge%40heim@db,[2001:db8::1]:5433/shop",
             "postgresql://u@%2Ftmp/shop",
             "postgresql:///shop",
+            "postgresql://u:p@db/my%40shop?application_name=a@b",
+            "postgres://u:p@db?dbname=my%40shop",
         ),
-        *("host=@socket password=a@b", "postgresql://u:p@db?application_name=a@b"),
+        *(
+            "host=@socket password=a@b",
+            "host=db dbname=my@shop password=a://b/c@d",
+            "postgresql://u:p@db?application_name=a@b",
+        ),
     ):
         opened(monkeypatch, url)
 

@@ -5,7 +5,9 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import product
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,7 +28,9 @@ from pyspark.sql.types import (
 from tests.support.enrich.spark_bench import SparkBench, make_headers, make_pipe
 
 from hifi.pipe.model import Udf
-from hifi_enrich.plan.pandas_udf import UdfCall, call_all, call_by_halves
+from hifi.runtime.errors import Misconfigured
+from hifi_enrich.plan import pandas_udf
+from hifi_enrich.plan.pandas_udf import UdfCall, UserFunction, call_all, call_by_halves
 from hifi_enrich.plan.udf_limits import UdfGuard, UdfLimits
 
 N = StructType([StructField("n", IntegerType())])
@@ -95,6 +99,45 @@ def test_after_three_events_that_hang_the_function_is_not_called_until_the_pipe_
     guard = UdfGuard("hangs", 1, limits)
     assert call_by_halves(hang_on(set(), calls), rows, guard)[0].startswith("!quarantined")
     assert call_by_halves(hang_on(set(), calls), rows, UdfGuard("hangs", 2, limits))[0] == "ok0"
+
+
+THREE_FLAGS = StructType([StructField(name, BooleanType()) for name in "abc"])
+EACH_NULL_TWICE = [
+    json.dumps(dict(zip("abc", values, strict=True)))
+    for values in product([True, None], repeat=3)
+    for _ in "12"
+]
+"""Rows of the eight combinations of nulls, two of each: each combination is a call of its own."""
+
+
+def test_a_function_slow_for_many_rows_exceeds_one_deadline_in_a_batch_whatever_is_null() -> None:
+    frame_lengths = list[int]()
+
+    def slow(frame: pd.DataFrame) -> pd.DataFrame:
+        frame_lengths.append(len(frame))
+        while len(frame) > 1:
+            time.sleep(10)
+        return pd.DataFrame({"ok": [True]})
+
+    udf_call = replace(
+        call("slow_for_many", {"ok": "boolean"}, THREE_FLAGS), limits=replace(NO_LIMITS, deadline_s=0.05)
+    )
+    answers = call_all({0: udf_call}, {0: slow}, [0] * 16, EACH_NULL_TWICE)
+    assert answers == ['{"ok":true}'] * 16
+    assert frame_lengths == [2, *[1] * 16]
+
+
+def test_a_function_that_cannot_be_imported_is_tried_once_in_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    attempts = list[str]()
+
+    def import_function(name: str) -> UserFunction:
+        attempts.append(name)
+        raise Misconfigured("there is no such function")
+
+    monkeypatch.setattr(pandas_udf, "import_function", import_function)
+    answers = call_all({0: call("none", {"ok": "boolean"}, THREE_FLAGS)}, {}, [0] * 16, EACH_NULL_TWICE)
+    assert answers == ["!there is no such function"] * 16
+    assert attempts == ["udfs:none"]
 
 
 @given(st.lists(st.integers(0, 30), unique=True), st.sets(st.integers(0, 30)))
