@@ -57,6 +57,8 @@ JSON: Final = (
             "1E+309", "9" * 400)))),
     ValueType("text, truth value, null, object, list", "the same", "exact", "exact", "",
             **_both(*((text, text) for text in ('"Zoë"', '"\\u0000"', "true", "null", '{"b":1,"a":[2,{}]}')))),
+    ValueType("a name twice", "as sent; where the pipe changes data the last", "exact", "exact; the last in a column",
+            "", [('{"a":1,"a":2}', '{"a":1,"a":2}')], [('{"a":1,"a":2}', '{"a":2}')]),
     ValueType("`NaN`, `Infinity`", "", "refused", "refused", "", [("NaN", None), ("-Infinity", None)], [("NaN", None)]),
 )  # fmt: skip
 """HTTP, Kafka and NDJSON."""
@@ -101,10 +103,11 @@ AVRO: Final = (
             [(2**30, None)], [('"10000-01-01"', None)]),
     ValueType("other logical types (`timestamp-nanos`, …)", "the base type", "exact", "exact",
             _logical("long", "timestamp-nanos"), **_both((1, "1"))),
-    ValueType("`record`, `map`, `array`", "object, list", "exact", "exact", {"type": "map", "values": "long"},
-            **_both(({"a": 1}, '{"a":1}'))),
-    ValueType("union", "the value alone", "lossy: without type name", "exact: the first type that keeps it",
-            ["null", "float", "double"], [(("double", 0.1), "0.1")], [("0.1", 0.1), ("null", None)]),
+    ValueType("`record`, `map`, `array`", "object, list; of a key twice the last", "exact", "exact",
+            {"type": "map", "values": "long"}, **_both(({"a": 1}, '{"a":1}'))),
+    ValueType("union", "the value alone; a damaged index below 0 is read as the last branch or symbol",
+            "lossy: without type name", "exact: the first type that keeps it", ["null", "float", "double"],
+            [(("double", 0.1), "0.1")], [("0.1", 0.1), ("null", None)]),
 )  # fmt: skip
 
 PARQUET: Final = (
@@ -117,7 +120,7 @@ PARQUET: Final = (
     ValueType("`NaN`, `Infinity`", "text", "exact", "exact", "float64",
             **_both((_NAN, '"NaN"'), (_INFINITY, '"Infinity"'))),
     ValueType("boolean", "truth value", "exact", "exact", "bool", **_both((True, "true"))),
-    ValueType("string", "text", "exact", "exact", "string", [("Zoë", '"Zoë"')], [('"Zoë"', "Zoë"), ("1", None)]),
+    ValueType("string, enum", "text", "exact", "exact", "string", [("Zoë", '"Zoë"')], [('"Zoë"', "Zoë"), ("1", None)]),
     ValueType("decimal", "text with all digits", "exact", "as a string", "decimal128(20, 10)",
             [(Decimal("0E-10"), '"0.0000000000"')], [('"0.0000000000"', "0.0000000000")]),
     ValueType("binary", "base64", "exact", "as a string", "binary", [(b"\x00\xff", '"AP8="')], [('"AP8="', "AP8=")]),
@@ -125,8 +128,8 @@ PARQUET: Final = (
             [(date(2026, 7, 1), '"2026-07-01"')], [('"2026-07-01"', "2026-07-01")]),
     ValueType("timestamp", "RFC 3339 in UTC", "exact; without zone as UTC", "as a string", "timestamp[us]",
             [(_LOCAL, _AT_TEXT)], [(_AT_TEXT, _AT_TEXT.strip('"'))]),
-    ValueType("nanoseconds", "RFC 3339 in UTC", "lossy: cut to microseconds", "as a string", "timestamp[ns]",
-            [(1_782_907_200_123_456_789, _AT_TEXT)], [('"…789Z"', "…789Z")]),
+    ValueType("nanoseconds", "RFC 3339 in UTC", "lossy: cut to microseconds, before 1970 towards 1970", "as a string",
+            "timestamp[ns]", [(1_782_907_200_123_456_789, _AT_TEXT)], [('"…789Z"', "…789Z")]),
     ValueType("duration", "ISO 8601", "exact", "as a string", "duration[us]",
             [(timedelta(days=1, microseconds=1), '"PT86400.000001S"')], [('"PT1S"', "PT1S")]),
     ValueType("times outside the years 1 to 9999, duplicate map keys", "", "refused", NEITHER, "timestamp[s]",

@@ -34,7 +34,7 @@ TYPES: Final = (
     TypeRow("`boolean`", "truth value", "exact", "boolean", "t", True),
     TypeRow("`text`, `varchar`, `char`, `citext`, `xml`, `uuid`, enums", "text", "exact", "text", "Zoë", "Zoë"),
     TypeRow("`bytea`", "base64", "exact", "bytea", "\\x00ff", "AP8="),
-    TypeRow("`json`, `jsonb`", "the JSON value", "exact", "jsonb", '[1.10, "a"]', [1.1, "a"]),
+    TypeRow("`json`, `jsonb`", "the JSON, as written", "exact", "jsonb", '[1.10, "a"]', [1.1, "a"]),
     TypeRow("JSON `null`", "null", "lossy: as a null column", "jsonb", "null", "null"),
     TypeRow("`hstore`", "object of texts", "exact", "hstore", "a=>1", {"a": "1"}),
     TypeRow(

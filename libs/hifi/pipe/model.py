@@ -47,7 +47,8 @@ class TimeRule(StrictModel):
 
     format: str = Field(
         "iso8601",
-        description="`iso8601`, `epoch_s`, `epoch_ms`, `epoch_us`, or a strptime pattern such as `%d/%m/%Y %H:%M`.",
+        description="`iso8601`, `epoch_s`, `epoch_ms`, `epoch_us`, or a strptime pattern with a year, such as "
+        "`%d/%m/%Y %H:%M`; `%Z` reads UTC and GMT alone. Digits finer than microseconds are cut.",
     )
     zone: str = Field(
         "UTC",
@@ -85,7 +86,8 @@ class Normalize(StrictModel):
     )
     function: PythonPath | None = Field(
         None,
-        description="Python function `module:function` from a dict to the new data; excludes `fields`.",
+        description="Python function `module:function` from a dict to the new data; excludes `fields`. Of its result "
+        "decimals are text, bytes base64, NaN and infinity a dead letter.",
     )
     fields: dict[FieldPath, FieldPath | MapRule] | None = Field(
         None, description="Field to set, and the path of its value or a rule."
@@ -120,7 +122,7 @@ class SqlType(StrEnum):
 class SqlTable(StrictModel):
     """A query of a SQL database, read with SQLAlchemy."""
 
-    url: Secret = Field(description="SQLAlchemy URL.")
+    url: Secret = Field(description="SQLAlchemy URL, user and password percent-encoded (`%40` for `@`).")
     query: Annotated[str, TextForm.LINES] = Field(
         min_length=1, description="SELECT that returns the whole table."
     )
@@ -186,7 +188,8 @@ class Udf(StrictModel):
 
     function: PythonPath = Field(
         description="Function from a DataFrame with the columns `args` to one with `returns`; called with "
-        "made-up values at start."
+        "made-up values at start. Rows whose whole-number and boolean arguments have other nulls are called apart, "
+        "which takes time."
     )
     args: list[FieldName] = Field(min_length=1, description="Fields passed to it.")
     returns: dict[FieldName, SqlType] = Field(
