@@ -9,6 +9,7 @@ import pytest
 from tests.support.postgres.postgres_table import PostgresTable
 
 from hifi.delivery.kind import OutboundEvent
+from hifi.runtime import exact_json
 from hifi_postgres.declaration import PostgresSettings
 from hifi_postgres.destination.column_type import ColumnType
 from hifi_postgres.destination.key_form import earlier_key_form, key_form
@@ -239,7 +240,7 @@ def test_postgresql_finds_the_texts_of_a_key_and_their_form_equal(postgres: Post
     with psycopg.connect(postgres.url, options="-c TimeZone=UTC") as connection:
         for key_type, *values in EQUAL:
             key_column = column(key_type)
-            texts = [column_text(value, key_column) for value in values]
+            texts = [column_text(exact_json.loads(json.dumps(value)), key_column) for value in values]
             cast = key_column.cast_to(key_type)
             query = f"SELECT bool_and(t::{cast} = %s::text::{cast}) FROM unnest(%s::text[]) AS t"
             for form in {key_form(text, key_column) for text in texts}:
