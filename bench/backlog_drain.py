@@ -77,7 +77,7 @@ class Account:
 
 def backlog(keep: Keep) -> None:
     """Takes about 4 minutes, most of them warm-up, refusals and draining."""
-    before = os.environ.get("HIFI_TIERS")
+    tiers_before = os.environ.get("HIFI_TIERS")
     os.environ["HIFI_TIERS"] = TIERS  # of the topics and of every service
     name = f"{EVENTS:,} deliveries waited"
     try:
@@ -89,19 +89,19 @@ def backlog(keep: Keep) -> None:
             ),
         )
     finally:
-        if before is None:
+        if tiers_before is None:
             del os.environ["HIFI_TIERS"]
         else:
-            os.environ["HIFI_TIERS"] = before
+            os.environ["HIFI_TIERS"] = tiers_before
 
 
 def shape(pipes: list[Pipe]) -> list[Pipe]:
     """The demo's pipe with two destinations that receive every event."""
     [pipe] = pipes
     pattern = pipe.destinations[0].model_dump(mode="json", exclude_defaults=True) | {"when": None}
-    base = pattern["url"].rpartition("/")[0]
-    away_settings = {"name": "away", "url": f"{base}/away", "rate": RATE, "breaker": {"probe": "1s"}}
-    other_settings = {"name": "other", "url": f"{base}/other"}
+    base_url = pattern["url"].rpartition("/")[0]
+    away_settings = {"name": "away", "url": f"{base_url}/away", "rate": RATE, "breaker": {"probe": "1s"}}
+    other_settings = {"name": "other", "url": f"{base_url}/other"}
     pipe_json = pipe.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     return [
         Pipe.model_validate(pipe_json | {"destinations": [pattern | away_settings, pattern | other_settings]})
@@ -193,8 +193,8 @@ def drained(times: list[int], opened_ns: int) -> dict[str, float]:
         times: of the deliveries, ascending, nanoseconds.
         opened_ns: when it took deliveries again.
     """
-    last = len(times) * 9 // 10
-    seconds = (times[last] - times[0]) / 1e9
+    last_index = len(times) * 9 // 10
+    seconds = (times[last_index] - times[0]) / 1e9
     fullest_count, start = 0, 0
     for end, time_ns in enumerate(times):
         while times[start] <= time_ns - 1_000_000_000:
@@ -202,7 +202,7 @@ def drained(times: list[int], opened_ns: int) -> dict[str, float]:
         fullest_count = max(fullest_count, end - start + 1)
     return {
         "first_after_s": round((times[0] - opened_ns) / 1e9, 1),
-        "per_second": round(last / seconds, 1) if seconds else 0.0,
+        "per_second": round(last_index / seconds, 1) if seconds else 0.0,
         "fullest_second": fullest_count,
         "drained_s": round((times[-1] - times[0]) / 1e9, 1),
     }
@@ -222,8 +222,8 @@ async def _until(
     within_s: float,
 ) -> None:
     """Wait for all deliveries; those that have not arrived in time count as lost."""
-    end = time.monotonic() + within_s
-    while time.monotonic() < end:
+    end_s = time.monotonic() + within_s
+    while time.monotonic() < end_s:
         await account.read(log_reader)
         if not account.missing(names, paths):
             return

@@ -138,12 +138,13 @@ def _several(descriptions: Sequence[Mapping[str, Any]], key: str) -> str:
 
 
 def _machine(descriptions: Sequence[Mapping[str, Any]], name: str) -> str:
-    first, last = descriptions[0], descriptions[-1]
+    first_description, last_description = descriptions[0], descriptions[-1]
     commits, cpus = _several(descriptions, "commit"), _several(descriptions, "cpu")
-    versions = ", ".join(f"{key} {value}" for key, value in last["versions"].items())
+    versions = ", ".join(f"{key} {value}" for key, value in last_description["versions"].items())
     return (
-        f"Measured from {first['at'][:16]}Z to {last['at'][:16]}Z (commit {commits}) on {last['cores']} cores "
-        f"({cpus}), {last['memory_mib']:,} MiB, {last['system']}; {versions}. {_speed(descriptions)}"
+        f"Measured from {first_description['at'][:16]}Z to {last_description['at'][:16]}Z (commit {commits}) on "
+        f"{last_description['cores']} cores ({cpus}), {last_description['memory_mib']:,} MiB, "
+        f"{last_description['system']}; {versions}. {_speed(descriptions)}"
         "Sender, Kafka (one broker), every service and the destination share the cores. "
         f"Raw results: bench/results/{name}.\n\n"
         "**Workload.** Real flights (280 B each, or 200 B to 64 KiB where stated) arrive over HTTP, are validated, "

@@ -68,8 +68,8 @@ class Chain:
             await self.processes[name].start()
 
     async def wait_ready(self, timeout_s: float) -> None:
-        end = time.monotonic() + timeout_s
-        while time.monotonic() < end:
+        end_s = time.monotonic() + timeout_s
+        while time.monotonic() < end_s:
             try:
                 if (await get(self._workspace.ingest_port, "/readyz"))[0] == 200:
                     self.phase = "running"

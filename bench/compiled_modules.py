@@ -115,10 +115,10 @@ def offset_tracker() -> Callable[[], object]:
 
     def work() -> None:
         tracker = OffsetTracker()
-        for first in range(0, EVENTS, 100):
-            for offset in range(first, first + 100):
+        for first_number in range(0, EVENTS, 100):
+            for offset in range(first_number, first_number + 100):
                 tracker.start(offset)
-            for offset in range(first + 99, first - 1, -1):
+            for offset in range(first_number + 99, first_number - 1, -1):
                 tracker.finish(offset)
 
     return work
@@ -400,8 +400,10 @@ def main() -> None:
         f"loop of 20 million additions: {loop_s():.2f} s\n\n| | interpreted | compiled | ratio |\n|---|---|---|---|"
     )
     for name in CASES:
-        before, after = (statistics.median(cpu_us[name] for cpu_us in rounds[compiled]) for compiled in "01")
-        print(f"| {name} | {before:.2f} | {after:.2f} | {after / before:.2f} |")
+        cpu_before_us, cpu_after_us = (
+            statistics.median(cpu_us[name] for cpu_us in rounds[compiled]) for compiled in "01"
+        )
+        print(f"| {name} | {cpu_before_us:.2f} | {cpu_after_us:.2f} | {cpu_after_us / cpu_before_us:.2f} |")
 
 
 if __name__ == "__main__":

@@ -250,9 +250,9 @@ async def write_source(kafka: str, topic: str, partitions: int, kind: str, event
     """Write orders, or their inserts as Debezium writes them, to a topic."""
     producer = Producer(kafka, "bench")
     await producer.start()
-    for first in range(0, events, _AT_ONCE):
+    for first_number in range(0, events, _AT_ONCE):
         records: list[list[Record]] = [[] for _ in range(partitions)]
-        for number in range(first, min(first + _AT_ONCE, events)):
+        for number in range(first_number, min(first_number + _AT_ONCE, events)):
             value = order(number) if kind == "kafka" else _insert(number)
             key = b"k%d" % number if kind == "kafka" else b'{"id":%d}' % number
             records[number % partitions].append(Record(key, value, []))

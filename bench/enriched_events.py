@@ -24,10 +24,10 @@ async def write_enriched(kafka: str, topics: Topics, events: int, partitions: in
     await producer.start()
     start_us = now_us()
     stem = identity_stem(identity_prefix(PIPE, 1, 1, start_us), start_us // 60_000_000, 7)
-    for first in range(0, events // partitions, _AT_ONCE):
+    for first_number in range(0, events // partitions, _AT_ONCE):
         for partition in range(partitions):
             records = []
-            for index in range(first, min(first + _AT_ONCE, events // partitions)):
+            for index in range(first_number, min(first_number + _AT_ONCE, events // partitions)):
                 number = index * partitions + partition
                 headers = [
                     write_identity(stem, number),

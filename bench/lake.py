@@ -64,8 +64,8 @@ async def rate(warehouse: Path, program: list[str], env: dict[str, str], log: Pa
     finally:
         await process.stop()
     commits = [snapshot for snapshot in table.snapshots() if _added(snapshot)]
-    first, last = commits[0], commits[-1]
-    return (EVENTS - _added(first)) / ((last.timestamp_ms - first.timestamp_ms) / 1000)
+    first_commit, last_commit = commits[0], commits[-1]
+    return (EVENTS - _added(first_commit)) / ((last_commit.timestamp_ms - first_commit.timestamp_ms) / 1000)
 
 
 def _table(warehouse: Path) -> Table | None:

@@ -102,10 +102,10 @@ class LargerLoad(EventLoad):
         return pipe.model_copy(update={"enrich": pipe.enrich.model_copy(update={"lookups": lookups})})
 
     def _url(self, url: str, number: int) -> str:
-        base = url.rpartition("/")[0]
+        base_url = url.rpartition("/")[0]
         if number == 9 and self.tenth_port:
-            base = f"http://127.0.0.1:{self.tenth_port}"
-        return f"{base}/d{number}"
+            base_url = f"http://127.0.0.1:{self.tenth_port}"
+        return f"{base_url}/d{number}"
 
 
 def _renamed(pipe: Pipe, number: int) -> Pipe:

@@ -34,8 +34,10 @@ class LoadRounds:
     ) -> "LoadRound":
         """Send at a rate for some seconds; `side_task` runs beside it and is awaited after the last event."""
         count = max(self.load.batch, round(rate * seconds))
-        first, self._first = self._first, self._first + count
-        expected = await asyncio.to_thread(lambda: dict(self.load.write(self.made.workspace, count, first)))
+        first_number, self._first = self._first, self._first + count
+        expected = await asyncio.to_thread(
+            lambda: dict(self.load.write(self.made.workspace, count, first_number))
+        )
         send_task = asyncio.create_task(self.made.send(rate, self.load.batch, connections=connections))
         try:
             if side_task is not None:

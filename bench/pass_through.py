@@ -201,10 +201,10 @@ async def _measure_service(folder: Path, cluster: KafkaCluster, name: str) -> di
             await feed.all_out()
             await feed.flow(RATE, WARM_UP_S)
             await feed.all_out()
-            flow, before = Cost(process, cluster), feed.sent
+            flow, sent_before = Cost(process, cluster), feed.sent
             await feed.flow(RATE, FLOW_S)
             await feed.all_out()
-            costs = {"flow": flow.per_million(feed.sent - before)}
+            costs = {"flow": flow.per_million(feed.sent - sent_before)}
             process.pause()
             await feed.put(AT_ONCE)
             at_once = Cost(process, cluster)

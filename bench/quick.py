@@ -88,26 +88,28 @@ def _compare() -> tuple[dict[str, float], int]:
         if not (step.lag_ms["p50"] and step.lag_ms["p95"]) or step.refused:
             raise Unmeasurable(f"{name}: {reason}")
         steps[name] = step
-    mesh, chain = (steps[name].per_million for name in (MESH, CHAIN))
-    service = sum(baseline[client_call]["cpu_seconds_per_million"] for client_call in ("send", "getmany"))
+    mesh_costs, chain_costs = (steps[name].per_million for name in (MESH, CHAIN))
+    client_cost = sum(baseline[client_call]["cpu_seconds_per_million"] for client_call in ("send", "getmany"))
     # Above 0, as checked.
-    p50, p95 = (
+    p50_lags_ms, p95_lags_ms = (
         [steps[name].lag_ms[percentile] or 0.0 for name in (MESH, CHAIN)] for percentile in ("p50", "p95")
     )
     ratios = {
-        CPU: sum(mesh.values()) / sum(chain.values()),
-        "CPU of an event: normalize over aiokafka's send and getmany": mesh["normalize"] / service,
-        "CPU of an event: egest over aiokafka's send and getmany": mesh["egest"] / service,
-        P50: p50[0] / p50[1],
-        P95: p95[0] / p95[1],
+        CPU: sum(mesh_costs.values()) / sum(chain_costs.values()),
+        "CPU of an event: normalize over aiokafka's send and getmany": mesh_costs["normalize"] / client_cost,
+        "CPU of an event: egest over aiokafka's send and getmany": mesh_costs["egest"] / client_cost,
+        P50: p50_lags_ms[0] / p50_lags_ms[1],
+        P95: p95_lags_ms[0] / p95_lags_ms[1],
     }
     print("\nCPU-seconds a million events")
-    for name, costs in (("mesh", mesh), ("chain", chain)):
+    for name, costs in (("mesh", mesh_costs), ("chain", chain_costs)):
         cost_text = ", ".join(f"{service} {cost:,.0f}" for service, cost in costs.items())
         print(f"  {name} {sum(costs.values()):,.0f}: {cost_text}")
-    print(f"  aiokafka alone {service:,.0f}")
-    for percentile, lags in (("p50", p50), ("p95", p95)):
-        print(f"{percentile}: mesh {lags[0]:,.0f} ms, chain {lags[1]:,.0f} ms, both at {RATE:,.0f} ev/s")
+    print(f"  aiokafka alone {client_cost:,.0f}")
+    for percentile, lags_ms in (("p50", p50_lags_ms), ("p95", p95_lags_ms)):
+        print(
+            f"{percentile}: mesh {lags_ms[0]:,.0f} ms, chain {lags_ms[1]:,.0f} ms, both at {RATE:,.0f} ev/s"
+        )
     for name, ratio in ratios.items():
         verdict = "TOO HIGH" if ratio > BOUNDS[name] else "good"
         print(f"{ratio:8.2f}  (bound {BOUNDS[name]:.2f})  {verdict}  {name}")

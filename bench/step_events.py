@@ -127,9 +127,10 @@ class StepEvents:
 
     async def write_each_key(self, at_us: int) -> None:
         """Write one small event of each key, with increasing times from one on, as fast as possible."""
-        for first in range(0, self._keys, _BULK):
+        for first_key in range(0, self._keys, _BULK):
             await self._write(
-                ((key, at_us + key) for key in range(first, min(first + _BULK, self._keys))), is_bulk=True
+                ((key, at_us + key) for key in range(first_key, min(first_key + _BULK, self._keys))),
+                is_bulk=True,
             )
 
     def expected(self) -> dict[Window, Totals]:

@@ -101,7 +101,7 @@ async def _recoveries(folder: Path, rate: float, rounds: int, kafka: str | None 
 
 
 async def _until_warm(mesh: Mesh, count: int) -> None:
-    """Wait until so many instances have rehearsed the step, one that was started again each time."""
+    """Wait until `count` instances have rehearsed the step, one that was started again each time."""
     async with asyncio.timeout(_WARM_S):
         while len(_logged(mesh, _WARM)) < count:
             await asyncio.sleep(_POLL_S)
@@ -185,7 +185,7 @@ async def _measured(
 
 
 async def _until_folded(kafka: str, count: int) -> None:
-    """Wait until the progress on `folds` has so many events."""
+    """Wait until the progress on `folds` has `count` events."""
     folded_count = 0
 
     def take(_: bytes | None, value: bytes | None, __: int) -> None:

@@ -169,10 +169,10 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=1_000_000, help="of `day`")
     arguments = parser.parse_args()
     os.environ.setdefault("HIFI_EGRESS_ALLOW", "loopback")  # as commands of hifi do
-    before = describe()
+    machine_before = describe()
     with tempfile.TemporaryDirectory(prefix="hifi-bench-steps-", ignore_cleanup_errors=True) as folder:
         result = uvloop.run(_run(arguments, Path(folder)))
-    machine = {name: before[name] for name in ("at", "commit", "cores", "load_average", "loop_s")}
+    machine = {name: machine_before[name] for name in ("at", "commit", "cores", "load_average", "loop_s")}
     print(orjson.dumps({**machine, **result}, option=orjson.OPT_INDENT_2).decode())
 
 

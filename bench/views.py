@@ -85,8 +85,8 @@ class Load:
 
     async def fill(self) -> None:
         """Write each key once."""
-        for first in range(0, self._keys, 500):
-            await self._write(range(first, min(first + 500, self._keys)))
+        for first_key in range(0, self._keys, 500):
+            await self._write(range(first_key, min(first_key + 500, self._keys)))
 
     async def run(self, rate: float) -> None:
         """Write until cancelled."""
@@ -159,13 +159,13 @@ async def _repeat(request: Callable[[], Awaitable[Any]], interval_s: float, time
 
 async def _changes(session: aiohttp.ClientSession, lags: list[float]) -> None:
     """Note the age of each change that is received."""
-    last = ""
+    last_id = ""
     while True:
-        headers = {"last-event-id": last} if last else {}
+        headers = {"last-event-id": last_id} if last_id else {}
         async with session.get(f"{URL}/changes", headers=headers) as answer:
             async for line in answer.content:
                 if line.startswith(b"id: "):
-                    last = line[4:].strip().decode()
+                    last_id = line[4:].strip().decode()
                 elif line.startswith(b'data: {"flight"'):
                     lags.append(time.time() - orjson.loads(line[6:])["sent"] / 1e6)
 
@@ -209,9 +209,9 @@ async def _measure(
 async def _cpu_of_updates(
     arguments: argparse.Namespace, process: psutil.Process, load: Load
 ) -> dict[str, Any]:
-    before, cpu_s, began_s = load.count, _cpu_s(process), time.monotonic()
+    count_before, cpu_s, began_s = load.count, _cpu_s(process), time.monotonic()
     await asyncio.sleep(arguments.seconds)
-    took_s, updates = time.monotonic() - began_s, load.count - before
+    took_s, updates = time.monotonic() - began_s, load.count - count_before
     used_s = _cpu_s(process) - cpu_s
     return {
         "updates_per_s": round(updates / took_s, 1),

@@ -178,9 +178,9 @@ def _container() -> Iterator[str]:
         broker.with_env("KAFKA_ADVERTISED", f"127.0.0.1:{port}")
         broker.ports["9094/tcp"] = ("127.0.0.1", port)  # type: ignore[assignment] # as the Docker client takes it
         with broker:
-            end = time.monotonic() + CONTAINER_WITHIN_S
+            end_s = time.monotonic() + CONTAINER_WITHIN_S
             while _health(broker.get_wrapped_container()) != "healthy":
-                assert time.monotonic() < end, f"the broker is not healthy: {broker.get_logs()}"
+                assert time.monotonic() < end_s, f"the broker is not healthy: {broker.get_logs()}"
                 time.sleep(0.5)
             yield f"127.0.0.1:{port}"
 

@@ -1,12 +1,12 @@
-"""Class names have one meaning, what is called pure is pure, Kafka's clients are made in one module, helpers of tests
-have a package, findings that stay have a reason, and a devcontainer has the Python that contributors have.
+"""Class names have one meaning, what is called pure is pure, Kafka's clients are made in one module, tests mirror the
+code, their helpers have a package, findings that stay have a reason, and a devcontainer has the contributors' Python.
 """
 
 import ast
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +22,17 @@ FILES = sorted(
 )
 
 
+def _python_files() -> list[Path]:
+    """The product, its tests, and scripts."""
+    folders = ("bench", "examples", "tests", "requirements")
+    files = [
+        *FILES,
+        *(file for folder in folders for file in (ROOT / folder).rglob("*.py") if "build" not in file.parts),
+    ]
+    assert len(files) > 800, "the files are not found"
+    return files
+
+
 def test_a_class_name_means_one_thing() -> None:
     lines_by_class: defaultdict[str, list[str]] = defaultdict(list)
     for file in FILES:
@@ -29,6 +40,53 @@ def test_a_class_name_means_one_thing() -> None:
             lines_by_class[match[1]].append(f"{file.relative_to(ROOT)}: {match[0]}")
     assert len(lines_by_class) > 1000, "the classes are not found"
     assert {name: lines for name, lines in lines_by_class.items() if len(lines) > 1} == {}
+
+
+_VAGUE_NAMES: Final = frozenset({"found", "known", "one", "own", "wanted"})
+
+
+def _vague_names(tree: ast.AST) -> list[str]:
+    """Parameters, and variables and fields that functions assign, with names that do not say what they hold."""
+    functions = (
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+    )
+    names_by_line = set()
+    for node in {part for function in functions for part in ast.walk(function)}:
+        if isinstance(node, ast.arg):
+            names_by_line.add((node.lineno, node.arg))
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names_by_line.add((node.lineno, node.id))
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            names_by_line.add((node.lineno, node.attr))
+    return [f"{number}: {name}" for number, name in sorted(names_by_line) if name in _VAGUE_NAMES]
+
+
+@pytest.mark.slow
+def test_variables_have_the_noun_of_what_they_hold() -> None:
+    vague_names = {
+        str(file.relative_to(ROOT)): lines
+        for file in _python_files()
+        if (lines := _vague_names(ast.parse(file.read_text("utf-8"))))
+    }
+    assert vague_names == {}, "name each after the thing that it holds: `row`, `first_offset`, `cached_count`"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def f():\n    found = 1",
+        "async def f(known): pass",
+        "def f():\n    for one in (): pass",
+        "def f():\n    own, other = 1, 2",
+        "def f():\n    return [wanted for wanted in ()]",
+        "def f():\n    return lambda found: 1",
+        "class C:\n    def f(self):\n        self.known = 1",
+    ],
+)
+def test_the_check_of_names_finds(source: str) -> None:
+    assert len(_vague_names(ast.parse(source))) == 1
 
 
 @pytest.fixture(scope="module")
@@ -197,6 +255,69 @@ def test_the_check_of_clients_finds(source: str) -> None:
     assert list(_client_uses(ast.parse(source)))
 
 
+_TESTS_BY_CODE: Final = {
+    **{
+        folder: ROOT / "tests" / group / folder.parent.name
+        for group in ("connectors", "services")
+        for folder in sorted((ROOT / group).glob("*/hifi_*/"))
+    },
+    ROOT / "libs/hifi": ROOT / "tests/libs",
+    ROOT / "cli/hifi_cli": ROOT / "tests/cli",
+    ROOT / "infra/hifi_infra": ROOT / "tests/infra",
+}
+"""Folder of a package to the folder of its tests."""
+
+
+def _misplaced_tests(package: str, modules: Iterable[Path], tests: Mapping[Path, str]) -> dict[Path, Path]:
+    """Test modules that import the only module of their name, to the folder that mirrors its folder, if it is another.
+
+    A test that is named after a folder may be about all of it.
+
+    Args:
+        package: its name.
+        modules: files of its modules, relative to its folder.
+        tests: file, relative to the folder of the package's tests, to its text.
+    """
+    folders_by_name: defaultdict[str, set[Path]] = defaultdict(set)
+    for module in modules:
+        folders_by_name[module.stem].add(module.parent)
+    for folder in {folder for folders in folders_by_name.values() for folder in folders}:
+        folders_by_name.pop(folder.name, None)
+    misplaced: dict[Path, Path] = {}
+    for test, text in tests.items():
+        name = test.stem.removeprefix("test_")
+        match list(folders_by_name[name]):
+            case [folder] if folder != test.parent:
+                dotted = re.escape(".".join((package, *folder.parts)))
+                if re.search(rf"^from {dotted}(?: import .*|\.){name}\b", text, re.MULTILINE):
+                    misplaced[test] = folder
+    return misplaced
+
+
+def test_tests_of_a_module_lie_in_the_folder_that_mirrors_its_folder() -> None:
+    assert len(_TESTS_BY_CODE) > 20, "the packages are not found"
+    assert {
+        package.name: misplaced
+        for package, tests in _TESTS_BY_CODE.items()
+        if (
+            misplaced := _misplaced_tests(
+                package.name,
+                [file.relative_to(package) for file in package.rglob("*.py")],
+                {file.relative_to(tests): file.read_text("utf-8") for file in tests.rglob("test_*.py")},
+            )
+        )
+    } == {}
+
+
+def test_the_check_of_places_finds() -> None:
+    modules = [Path("web/api.py"), Path("a/row.py"), Path("b/row.py")]
+    imports = "from hifi_x.web.api import A\nfrom hifi_x.a.row import Row"
+    tests = dict.fromkeys(map(Path, ("test_api.py", "test_row.py", "web/test_api.py")), imports)
+    assert _misplaced_tests("hifi_x", modules, tests) == {Path("test_api.py"): Path("web")}
+    as_name = {Path("a/test_api.py"): "from hifi_x.web import api"}
+    assert _misplaced_tests("hifi_x", modules, as_name) == {Path("a/test_api.py"): Path("web")}
+
+
 def test_no_helper_module_lies_loose_beside_a_conftest() -> None:
     tests = ROOT / "tests"
     loose = [
@@ -230,14 +351,9 @@ def _unexplained(lines: list[str]) -> list[int]:
 
 
 def test_each_finding_of_the_security_lint_that_stays_has_a_reason() -> None:
-    folders = ("libs", "connectors", "services", "infra", "cli", "bench", "examples", "tests", "requirements")
-    files = [
-        file for folder in folders for file in (ROOT / folder).rglob("*.py") if "build" not in file.parts
-    ]
-    assert len(files) > 800, "the files are not found"
     unexplained = {
         str(file.relative_to(ROOT)): numbers
-        for file in files
+        for file in _python_files()
         if (numbers := _unexplained(file.read_text("utf-8").splitlines()))
     }
     assert unexplained == {}

@@ -52,8 +52,8 @@ UNUSED_SPARK: Final = Path(__file__).parent / "spark/unused"
 
 def images() -> list[str]:
     """Names of the locks that belong to images; `libs` and `spark` first."""
-    names = {path.stem for path in LOCKS.glob("*.lock")} - set(NO_IMAGE)
-    return sorted(names, key=lambda name: (name != "libs", name != "spark", name))
+    lock_names = {path.stem for path in LOCKS.glob("*.lock")} - set(NO_IMAGE)
+    return sorted(lock_names, key=lambda name: (name != "libs", name != "spark", name))
 
 
 def install_packages() -> None:

@@ -60,13 +60,13 @@ async def repeated(set_up: Callable[[], Coroutine[Any, Any, None]], repeat_s: fl
     Raises:
         Retryable: Kafka did not answer in the last attempt.
     """
-    end = time.monotonic() + repeat_s
+    end_s = time.monotonic() + repeat_s
     for failures in itertools.count():
         try:
             await set_up()
             return
         except Retryable as error:
-            if time.monotonic() >= end:
+            if time.monotonic() >= end_s:
                 raise
             logger.warning("setup-repeated", error=str(error))
             await asyncio.sleep(backoff_s(failures))

@@ -1,1 +1,1 @@
-"""What the services share, a package for each subject."""
+"""Libraries that the services share, a package for each subject."""

@@ -124,13 +124,13 @@ async def test_requests_to_ingest() -> None:
                 body = await answer.json(content_type=None)
                 assert 400 <= answer.status < 500, (bad_request, answer.status, body)
                 assert answer.content_type == "application/problem+json"
-            first = (body.get("events") or [{}])[0]
+            first_event = (body.get("events") or [{}])[0]
             locations = "".join(
-                f"; event {first[name]}" if name == "index" else f", {name} {first[name]}"
+                f"; event {first_event[name]}" if name == "index" else f", {name} {first_event[name]}"
                 for name in ("index", "line", "pointer")
-                if first.get(name) not in (None, "")
+                if first_event.get(name) not in (None, "")
             )
-            detail = first.get("detail", "")
+            detail = first_event.get("detail", "")
             message = f"{body['detail']}{locations}" + (
                 f": {detail}" if detail and detail not in body["detail"] else ""
             )
@@ -167,9 +167,11 @@ async def test_texts_of_pipes() -> None:
         for name, text in bad_texts():
             found_problems = await problems(text)
             assert found_problems, f"{name} is accepted"
-            first = found_problems[0]
-            location = f"{first['line']}:{first['column']}" + (f" {first['where']}" if first["where"] else "")
-            refusals.append(Refusal("pipe", name, "problem", f"{location}: {first['message']}"))
+            first_problem = found_problems[0]
+            location = f"{first_problem['line']}:{first_problem['column']}" + (
+                f" {first_problem['where']}" if first_problem["where"] else ""
+            )
+            refusals.append(Refusal("pipe", name, "problem", f"{location}: {first_problem['message']}"))
     require("pipe", refusals)
 
 

@@ -124,13 +124,13 @@ def test_lag_has_goals_beside_the_chain_and_in_milliseconds():
 
 def test_the_summary_has_what_was_measured_and_nothing_else():
     lags = {"mesh, real-time": point(step(400, p95=50)), CHAIN: point(step(800, p95=40))}
-    first = {"micro-batch": {"lag_ms": {"p50": 50, "p95": 300}, "lost": 0}}
+    first_result = {"micro-batch": {"lag_ms": {"p50": 50, "p95": 300}, "lost": 0}}
     broken = {"rolling restart": {"failed": "no mesh"}}
     rated = {
         f"{name}, single events": [{"rated": {"rate": rate}}]
         for name, rate in ((MESH, 300.0), (CHAIN, 200.0))
     }
-    rows = {"lag": runs(lags), "first_minute": runs(first), "rolling": runs(broken)}
+    rows = {"lag": runs(lags), "first_minute": runs(first_result), "rolling": runs(broken)}
     text = summary({"rates": rated, "rows": rows})
     assert "| highest rate with a p95 below 1 s, single events, ev/s | 300 | 200 | 1.50 |" in text
     assert "CPU time of a million events, s | 400 | 800 | 0.50 |" in text

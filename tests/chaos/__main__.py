@@ -148,7 +148,7 @@ async def _run(
             await publish(mesh, port)
             sender = start_sender(mesh, rate, logs["sent"])
             await until(lambda: len(read_lines(logs["arrived"])) > rate, 60, "the first events arrive")
-            before = mesh.rss_bytes()
+            memory_before = mesh.rss_bytes()
             context = FaultContext(mesh, tools, f"http://127.0.0.1:{port}", random_source, freeze_s)
             windows = await _inject_faults(context, seconds, injections)
             sender.send_signal(signal.SIGTERM)
@@ -157,7 +157,7 @@ async def _run(
             first_s = _first_arrivals(read_lines(logs["arrived"]))
             windows = [_with_recovery(window, read_lines(logs["sent"]), first_s) for window in windows]
             result = await compare_logs(mesh, logs, windows)
-            after = mesh.rss_bytes()
+            memory_after = mesh.rss_bytes()
             observed = await compare_with_observe(mesh, logs, windows, result)
             failures = result.failures + [
                 f"{window.target} was not ready {within_s:g} s after {window.fault}: {window.ready_again_s} s"
@@ -167,7 +167,7 @@ async def _run(
             return result.as_json() | {
                 "failures": failures,
                 "drained_s": round(drained_s, 1),
-                "rss_bytes": {"before": before, "after": after},
+                "rss_bytes": {"before": memory_before, "after": memory_after},
                 "observe": observed,
                 "made": dict(Counter(fault_kind(window.fault, window.target) for window in windows)),
                 "faults": [asdict(window) for window in windows],

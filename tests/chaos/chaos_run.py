@@ -107,8 +107,8 @@ async def compare_with_observe(
     clock was stepped: minutes in the future are not closed.
     """
     assert mesh.plan.console
-    last = max(line["at_s"] for line in read_lines(logs["sent"])) // 60
-    rows, reason = await asyncio.to_thread(closed_minutes, mesh.plan, "chaos", int(last))
+    last_minute = max(line["at_s"] for line in read_lines(logs["sent"])) // 60
+    rows, reason = await asyncio.to_thread(closed_minutes, mesh.plan, "chaos", int(last_minute))
     figures = {
         name: sum(row[name] for row in rows) for name in ("in", "delivered", "duplicates", "dead", "lost")
     }

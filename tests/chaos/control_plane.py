@@ -38,17 +38,17 @@ from tests.chaos.control_work import SCALED, ControlWork
 from tests.chaos.faults import wait_until_ready
 from tests.chaos.verification import FaultWindow, fault_kind
 
-from hifi.control.steps import ActionLog
+from hifi.control.action_right import ActionLog
 from hifi_infra.mesh.mesh import Mesh, processes
 from hifi_infra.mesh.plan import Plan
 from hifi_infra.ports import free_port
 
 ACTORS: Final = ("rollout", "deploy", "scale")
 TARGETS: Final = (*ACTORS, "manage", "observe")
-STEP_S: Final = 30
-"""Longest wait for a step of the service that gets the fault, seconds."""
+ACTION_S: Final = 30
+"""Longest wait for an action of the service that gets the fault, seconds."""
 FREEZE_S: Final = 12
-"""Longest freeze: longer than a step may take."""
+"""Longest freeze: longer than an action may take."""
 FINISH_S: Final = 300
 MEASURED_S: Final = 60
 SETTINGS: Final = {
@@ -175,9 +175,9 @@ async def _run(
 
 async def _cpu_share(mesh: Mesh) -> float:
     """The share of the control plane in the CPU time of the mesh, brokers included, while nothing is asked of it."""
-    before = mesh.cpu_seconds()
+    cpu_before_s = mesh.cpu_seconds()
     await asyncio.sleep(MEASURED_S)
-    cpu_seconds = {name: value - before[name] for name, value in mesh.cpu_seconds().items()}
+    cpu_seconds = {name: value - cpu_before_s[name] for name, value in mesh.cpu_seconds().items()}
     return sum(cpu_seconds[name] for name in (*ACTORS, "manage")) / sum(cpu_seconds.values())
 
 
@@ -206,7 +206,7 @@ async def _inject_faults(mesh: Mesh, random_source: random.Random, times: int) -
     windows = []
     try:
         for number, (fault, target) in enumerate(faults, 1):
-            is_in_step = target in ACTORS and await _step_of(log, target)
+            is_in_action = target in ACTORS and await _action_of(log, target)
             process = processes(mesh)[f"{target}-1"]
             start_s = time.time()
             if fault == "kill":
@@ -221,7 +221,7 @@ async def _inject_faults(mesh: Mesh, random_source: random.Random, times: int) -
             windows.append(window)
             ready_s = await wait_until_ready(mesh)
             console.print(
-                f"{number} of {len(faults)}: {fault} {target}{' in a step' if is_in_step else ''} for "
+                f"{number} of {len(faults)}: {fault} {target}{' in an action' if is_in_action else ''} for "
                 f"{window.end_s - start_s:.1f} s, ready again after {ready_s:.1f} s"
             )
             await asyncio.sleep(random_source.uniform(0, 3))
@@ -230,9 +230,9 @@ async def _inject_faults(mesh: Mesh, random_source: random.Random, times: int) -
     return windows
 
 
-async def _step_of(log: ActionLog, actor: str) -> bool:
-    """Wait until this actor is in a step; False if it takes none for some time."""
-    end_s = time.monotonic() + STEP_S
+async def _action_of(log: ActionLog, actor: str) -> bool:
+    """Wait until this actor is in an action; False if it takes none for some time."""
+    end_s = time.monotonic() + ACTION_S
     while time.monotonic() < end_s:
         await log.catch_up()
         if any(action.actor == actor for action in log.history.running):

@@ -104,9 +104,9 @@ class ControlWork:
         )
         while True:
             try:
-                before = await asyncio.to_thread(self._manage.pipe, self._pipe.pipe)
-                if before.pipe != changed_pipe:  # it was taken although the answer was lost
-                    await asyncio.to_thread(self._manage.change, self._pipe.pipe, changed_pipe, before)
+                pipe_before = await asyncio.to_thread(self._manage.pipe, self._pipe.pipe)
+                if pipe_before.pipe != changed_pipe:  # it was taken although the answer was lost
+                    await asyncio.to_thread(self._manage.change, self._pipe.pipe, changed_pipe, pipe_before)
                 return
             except HifiError:
                 await asyncio.sleep(_POLL_S)

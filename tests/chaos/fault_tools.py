@@ -19,7 +19,7 @@ from hifi_infra.ports import LOOPBACK, free_port
 
 HERE: Final = Path(__file__).parent
 ASYNCIO: Final = ("ingest", "normalize", "egest", "retrier")
-"""Services whose second instance reaches Kafka through a proxy, and whose first instance has its own clock."""
+"""Services of `make chaos`, each with two instances, to which faults happen that need tools."""
 DISK_BYTES: Final = 6 * 1024**3
 HOUR_S: Final = 3600
 _ROOM_BYTES: Final = 2 * 1024**2
@@ -31,12 +31,14 @@ class FaultTools:
     """The tools of one run.
 
     Attributes:
+        services: with two instances each, of which the second reaches Kafka through the proxy.
         own_env: instance to its own variables, for the mesh's plan.
         proxy: the process that forwards connections; None when no fault cuts them.
         clocks: service to the file with the offset of its first instance's clock.
         disk: mount point of the brokers' file system; None when no fault fills it.
     """
 
+    services: Sequence[str] = ASYNCIO
     own_env: dict[str, dict[str, str]] = field(default_factory=dict)
     proxy: "subprocess.Popen[bytes] | None" = None
     clocks: dict[str, Path] = field(default_factory=dict)
@@ -78,7 +80,14 @@ def why_impossible(fault: str, *, secure: bool) -> str | None:
 
 
 @contextmanager
-def prepared_tools(folder: Path, kafka: Path, brokers: int, faults: Sequence[str]) -> Iterator[FaultTools]:
+def prepared_tools(
+    folder: Path,
+    kafka: Path,
+    brokers: int,
+    faults: Sequence[str],
+    services: Sequence[str] = ASYNCIO,
+    clocked_services: Sequence[str] = ASYNCIO,
+) -> Iterator[FaultTools]:
     """The tools that these faults need, removed at the end.
 
     Args:
@@ -86,15 +95,17 @@ def prepared_tools(folder: Path, kafka: Path, brokers: int, faults: Sequence[str
         kafka: data folder of the brokers.
         brokers: number of brokers.
         faults: names of the faults.
+        services: with two instances, to scale and to cut from Kafka.
+        clocked_services: whose first instance gets a clock of its own.
     """
-    tools = FaultTools()
+    tools = FaultTools(services)
     names = vars(cluster_module)
     original = names["server_properties"]
     try:
         if "cut" in faults:
-            _start_proxy(tools, brokers)
+            _start_proxy(tools, kafka, brokers)
         if "step_clock" in faults:
-            _prepare_clocks(tools, folder)
+            _prepare_clocks(tools, folder, clocked_services)
         if "fill_disk" in faults:
             kafka.mkdir(parents=True)
             subprocess.run(
@@ -111,24 +122,27 @@ def prepared_tools(folder: Path, kafka: Path, brokers: int, faults: Sequence[str
             subprocess.run(["umount", "--lazy", str(tools.disk)], check=False)
 
 
-def _start_proxy(tools: FaultTools, brokers: int) -> None:
-    """Give each broker a listener for each service, and advertise the proxy's port in front of it."""
+def _start_proxy(tools: FaultTools, kafka: Path, brokers: int) -> None:
+    """Give each broker with data in `kafka` a listener for each service, and advertise the proxy's port instead."""
     taken_ports: set[int] = set()
 
     def port() -> int:
         taken_ports.add(free := free_port(but=taken_ports))
         return free
 
-    proxy_ports = {(service, number): port() for service in ASYNCIO for number in range(1, brokers + 1)}
+    proxy_ports = {
+        (service, number): port() for service in tools.services for number in range(1, brokers + 1)
+    }
     listener_ports = {listener: port() for listener in proxy_ports}
 
     def properties(
         node: int, ports: Sequence[Ports], log_dir: str, secured: SecuredListeners | None = None
     ) -> str:
-        lines: dict[str, Any] = dict(
-            line.split("=", 1) for line in server_properties(node, ports, log_dir, secured).splitlines()
-        )
-        for service in ASYNCIO:
+        text = server_properties(node, ports, log_dir, secured)
+        if not Path(log_dir).resolve().is_relative_to(kafka.resolve()):
+            return text  # of a cluster outside the mesh
+        lines: dict[str, Any] = dict(line.split("=", 1) for line in text.splitlines())
+        for service in tools.services:
             name = service.upper()
             lines["listeners"] += f",{name}://{LOOPBACK}:{listener_ports[service, node]}"
             lines["advertised.listeners"] += f",{name}://{LOOPBACK}:{proxy_ports[service, node]}"
@@ -150,14 +164,14 @@ def _start_proxy(tools: FaultTools, brokers: int) -> None:
         ],
         stdin=subprocess.PIPE,
     )
-    for service in ASYNCIO:
+    for service in tools.services:
         addresses = [f"{LOOPBACK}:{proxy_ports[service, number]}" for number in range(1, brokers + 1)]
         tools.own_env.setdefault(f"{service}-2", {})["HIFI_KAFKA"] = ",".join(addresses)
 
 
-def _prepare_clocks(tools: FaultTools, folder: Path) -> None:
+def _prepare_clocks(tools: FaultTools, folder: Path, services: Sequence[str]) -> None:
     library = faketime()
-    for service in ASYNCIO:
+    for service in services:
         tools.clocks[service] = folder / f"clock-{service}"
         tools.set_clock(service, 0)
         tools.own_env.setdefault(f"{service}-1", {}).update(

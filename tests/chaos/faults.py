@@ -128,7 +128,7 @@ async def kill_all_brokers(context: FaultContext) -> FaultWindow:
 
 async def scale(context: FaultContext) -> FaultWindow:
     """Scale one service to three instances, to one, and back to two."""
-    service = context.random_source.choice(("ingest", "normalize", "egest", "retrier"))
+    service = context.random_source.choice(context.tools.services)
     start_s = time.time()
     for count in (3, 1, 2):
         await context.mesh.scale(service, count)
@@ -151,7 +151,8 @@ async def cut(context: FaultContext) -> FaultWindow:
     """Cut the network between one instance and one broker for a while: no bytes, no reset."""
     cluster = context.mesh.cluster
     assert cluster is not None
-    service, number = context.random_source.choice(ASYNCIO), context.random_source.randint(1, cluster.brokers)
+    service = context.random_source.choice(context.tools.services)
+    number = context.random_source.randint(1, cluster.brokers)
     start_s = time.time()
     context.tools.set_connection("cut", service, number)
     try:
@@ -163,7 +164,7 @@ async def cut(context: FaultContext) -> FaultWindow:
 
 async def step_clock(context: FaultContext) -> FaultWindow:
     """Step the wall clock of one instance by an hour, and back after a while."""
-    service = context.random_source.choice(ASYNCIO)
+    service = context.random_source.choice([*context.tools.clocks])
     start_s = time.time()
     context.tools.set_clock(service, context.random_source.choice((HOUR_S, -HOUR_S)))
     try:

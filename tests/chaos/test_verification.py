@@ -105,10 +105,15 @@ def test_an_ambiguous_answer_may_come_again() -> None:
 
 def test_first_passes_keep_the_order_of_their_key() -> None:
     order = {"a1": 1, "a2": 2, "b1": 0}
-    first = [(event_id, "steady") for event_id in order]
+    first_arrivals = [(event_id, "steady") for event_id in order]
     log = sent("a1", "a2", "b1")
-    assert result_of(log, arrived("a1", "b1", "a2"), first_pass=first, raw_order=order).failures == []
-    assert result_of(log, arrived("a2", "a1", "b1"), first_pass=first, raw_order=order).out_of_order == 1
+    assert (
+        result_of(log, arrived("a1", "b1", "a2"), first_pass=first_arrivals, raw_order=order).failures == []
+    )
+    assert (
+        result_of(log, arrived("a2", "a1", "b1"), first_pass=first_arrivals, raw_order=order).out_of_order
+        == 1
+    )
     first_passes = [("a2", "steady"), ("b1", "steady")]
     assert (
         result_of(log, arrived("a2", "a1", "b1"), first_pass=first_passes, raw_order=order).out_of_order == 0

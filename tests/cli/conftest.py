@@ -35,10 +35,10 @@ class Command:
         return self.output.read_text(errors="replace")
 
     def wait_for(self, text, within_s=READY_S):
-        end = time.monotonic() + within_s
+        end_s = time.monotonic() + within_s
         while text not in self.text():
             assert self.process.poll() is None, f"it ended with {self.process.returncode}:\n{self.text()}"
-            assert time.monotonic() < end, f"no {text!r} within {within_s} s:\n{self.text()}"
+            assert time.monotonic() < end_s, f"no {text!r} within {within_s} s:\n{self.text()}"
             time.sleep(0.1)
 
     def signal(self, number):
@@ -52,8 +52,8 @@ class Command:
         return marked(self.mark)
 
     def wait_gone(self, within_s=10):
-        end = time.monotonic() + within_s
-        while (processes := self.left()) and time.monotonic() < end:
+        end_s = time.monotonic() + within_s
+        while (processes := self.left()) and time.monotonic() < end_s:
             time.sleep(0.1)
         assert not processes, processes
 
@@ -70,13 +70,13 @@ def marked(mark):
 @pytest.fixture(autouse=True)
 def own_logs():
     """Restore the logging configuration after a test that runs a command inside this process."""
-    root, structured = logging.getLogger(), structlog.get_config()
+    root, structlog_config = logging.getLogger(), structlog.get_config()
     level, handlers = root.level, list(root.handlers)
     yield
     root.setLevel(level)
     for handler in set(root.handlers) - set(handlers):
         root.removeHandler(handler)
-    structlog.configure(**structured)
+    structlog.configure(**structlog_config)
 
 
 @pytest.fixture(scope="module")

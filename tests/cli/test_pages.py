@@ -77,9 +77,9 @@ class Shell:
         return output
 
     def wait_for(self, output, text):
-        end = time.monotonic() + READY_S
+        end_s = time.monotonic() + READY_S
         while text not in output.read_text():
-            assert time.monotonic() < end, output.read_text()
+            assert time.monotonic() < end_s, output.read_text()
             time.sleep(0.1)
 
     def end(self, beginning):

@@ -146,15 +146,15 @@ async def _connected(declared: HttpDestination, pipe: str) -> None:
 
 
 async def http_destination(pipe: str, port: int, _: Files) -> None:
-    declared = HttpDestination.model_validate({"name": "d", "url": _url(port)})
-    await _connected(declared, pipe)
+    destination = HttpDestination.model_validate({"name": "d", "url": _url(port)})
+    await _connected(destination, pipe)
 
 
 async def http_proxy(pipe: str, port: int, _: Files) -> None:
-    declared = HttpDestination.model_validate(
+    destination = HttpDestination.model_validate(
         {"name": "d", "url": "http://8.8.8.8/", "proxy": {"url": _url(port)}}
     )
-    await _connected(declared, pipe)
+    await _connected(destination, pipe)
 
 
 async def http_token(pipe: str, port: int, _: Files) -> None:
@@ -255,8 +255,8 @@ async def sql_source(pipe: str, port: int, _: Files) -> None:
 
 async def lookup(pipe: str, port: int, _: Files) -> None:
     table = {"url": {"env": "LOOKUP"}, "query": "select 1 as code, 2 as name"}
-    declared = Lookup.model_validate({"sql": table, "key": {"a": "code"}, "fields": {"b": "name"}})
-    await asyncio.to_thread(read_rows, declared, pipe)
+    lookup = Lookup.model_validate({"sql": table, "key": {"a": "code"}, "fields": {"b": "name"}})
+    await asyncio.to_thread(read_rows, lookup, pipe)
 
 
 async def connect(pipe: str, port: int, files: Files) -> None:
@@ -331,10 +331,10 @@ async def test_each_client_reaches_what_its_pipe_may_reach_only(
     monkeypatch.setenv("LOOKUP", f"postgresql+psycopg://u:p@{NAME}:{server.port}/d")
 
     async def reached(pipe: str) -> bool:
-        before = server.connections()
+        connections_before = server.connections()
         with suppress(Exception):  # the server speaks no protocol of theirs
             await client(pipe, server.port, files)
-        return server.connections() > before
+        return server.connections() > connections_before
 
     monkeypatch.setenv("HIFI_EGRESS_ALLOW", f"shop-*={kind}=127.0.0.1:{server.port}")
     process_client = shared.SharedClient(ssl.create_default_context(), NameResolver(socket.getaddrinfo))

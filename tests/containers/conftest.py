@@ -60,7 +60,9 @@ def make_mesh(tag: str, secrets: Path, request: pytest.FixtureRequest) -> Iterat
     """Creates compose projects, not started, and removes them at the end; after a failure it keeps their logs."""
     meshes: list[ComposeMesh] = []
 
-    def make(name: str, *files: str, control: str = "", **variables: str) -> ComposeMesh:
+    def make(
+        name: str, *files: str, control: str = "", profiles: tuple[str, ...] = (), **variables: str
+    ) -> ComposeMesh:
         env = {
             "HIFI_TAG": tag,
             "HIFI_SECRETS": str(secrets),
@@ -70,7 +72,7 @@ def make_mesh(tag: str, secrets: Path, request: pytest.FixtureRequest) -> Iterat
             **({"HIFI_CONTROL": control, **engine_access()} if control else {}),
             **variables,
         }
-        mesh = ComposeMesh(f"hifi-test-{name}", env, ("infra/compose.yaml", *files))
+        mesh = ComposeMesh(f"hifi-test-{name}", env, ("infra/compose.yaml", *files), profiles)
         mesh.down()  # from an earlier run
         meshes.append(mesh)
         return mesh

@@ -70,13 +70,13 @@ async def test_a_standby_driver_takes_over(spark: ComposeMesh, sender: MakeSende
                 return container
         return ""
 
-    before = leader()
-    assert before
+    first_leader = leader()
+    assert first_leader
     event_sender = sender(spark)
     await event_sender.send_while(
         run_steps(
-            lambda: run("docker", "stop", "--time", "0", before),
-            lambda: until(lambda: leader() not in {"", before}, "the standby leads"),
+            lambda: run("docker", "stop", "--time", "0", first_leader),
+            lambda: until(lambda: leader() not in {"", first_leader}, "the standby leads"),
         )
     )
     all_arrived_once(spark, event_sender)

@@ -157,12 +157,12 @@ async def test_the_second_front_follows_the_shares(mesh: ColouredMesh, secrets: 
     await senders[0].send(2)
     until(mesh.stable, "both colours are stable", every_s=4)
     mesh.shift("green")
-    before = accepted_by(mesh, "blue")
+    accepted_before = accepted_by(mesh, "blue")
     await senders[1].send(3)
-    assert accepted_by(mesh, "blue") == before > 0
+    assert accepted_by(mesh, "blue") == accepted_before > 0
     mesh.shift("blue")
     await senders[2].send(3)
-    assert accepted_by(mesh, "blue") > before
+    assert accepted_by(mesh, "blue") > accepted_before
     all_arrived_once(mesh, *senders)
 
 
@@ -243,7 +243,7 @@ async def test_what_the_front_refuses_is_counted_by_observe(
             fronts = (await answer.json())["fronts"]
         return sum(front_counts["failed"] for front_counts in fronts.values())
 
-    before = await refused()
+    refused_before = await refused()
     for colour in ("blue", "green"):
         mesh.script("compose", colour, "stop", "ingest")
     await sender.send(5)
@@ -251,6 +251,6 @@ async def test_what_the_front_refuses_is_counted_by_observe(
     for colour in ("blue", "green"):
         mesh.script("compose", colour, "start", "ingest")
     end_s = time.monotonic() + 150
-    while await refused() <= before:
+    while await refused() <= refused_before:
         assert time.monotonic() < end_s, "observe has not counted what the front refused"
         await asyncio.sleep(2)

@@ -106,10 +106,12 @@ async def test_egest_grows_and_the_control_plane_removes_what_is_not_needed(
 
 
 async def test_an_instance_that_died_runs_again_and_is_counted(mesh: ComposeMesh) -> None:
-    before = instances(mesh, "egest")["egest-1"]["restarts"]
+    restarts_before = instances(mesh, "egest")["egest-1"]["restarts"]
     mesh.crash("egest")
     until(
-        lambda: (egest := instances(mesh, "egest")["egest-1"])["restarts"] > before and egest["ready"],
+        lambda: (
+            (egest := instances(mesh, "egest")["egest-1"])["restarts"] > restarts_before and egest["ready"]
+        ),
         "egest is ready again",
         every_s=2,
     )

@@ -205,9 +205,11 @@ asyncio.run(main())
 
 @pytest.mark.more
 async def test_up_again_changes_nothing(mesh: ComposeMesh, sender: MakeSender) -> None:
-    before = {service: mesh.containers(service) for service in ("kafka", "ingest", "enrich", "egest")}
+    containers_before = {
+        service: mesh.containers(service) for service in ("kafka", "ingest", "enrich", "egest")
+    }
     mesh.up()
-    assert {service: mesh.containers(service) for service in before} == before
+    assert {service: mesh.containers(service) for service in containers_before} == containers_before
     event_sender = sender(mesh)
     await event_sender.send(2)
     all_arrived_once(mesh, event_sender)
@@ -228,11 +230,13 @@ async def test_scaling_up_and_down_under_load_loses_and_repeats_nothing(
 
 
 async def test_ingest_scales_over_a_range_of_ports(mesh: ComposeMesh, sender: MakeSender) -> None:
-    first = int(mesh.env["HIFI_PUBLIC_PORT"])
-    mesh.up("--no-recreate", "--scale", "ingest=2", env={"HIFI_PUBLIC_PORT": f"{first}-{first + 20}"})
+    first_port = int(mesh.env["HIFI_PUBLIC_PORT"])
+    mesh.up(
+        "--no-recreate", "--scale", "ingest=2", env={"HIFI_PUBLIC_PORT": f"{first_port}-{first_port + 20}"}
+    )
     published = [mesh.compose("port", "--index", str(index), "ingest", "8080").stdout for index in (1, 2)]
     urls = [f"http://{address.strip()}" for address in published]
-    assert urls[0] == f"http://127.0.0.1:{first}" != urls[1]
+    assert urls[0] == f"http://127.0.0.1:{first_port}" != urls[1]
     senders = [sender(mesh), sender(mesh)]
     for number, (event_sender, url) in enumerate(zip(senders, urls, strict=True)):
         event_sender.url, event_sender.name = url, f"{event_sender.name}-{number}"

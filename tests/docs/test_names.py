@@ -115,7 +115,7 @@ def texts(node):
 
 def assigned_texts(tree, name):
     """The texts that a module assigns to a variable, an attribute or an element of a tuple."""
-    found = set()
+    assigned_constants = set()
     for node in ast.walk(tree):
         if not isinstance(node, ast.Assign | ast.AnnAssign):
             continue
@@ -123,8 +123,10 @@ def assigned_texts(tree, name):
             pairs: list[tuple[ast.expr, ast.expr | None]] = [(target, node.value)]
             if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
                 pairs = list(zip(target.elts, node.value.elts, strict=False))
-            found |= {text for part, value in pairs if name_of(part) == name for text in texts(value)}
-    return found
+            assigned_constants |= {
+                text for part, value in pairs if name_of(part) == name for text in texts(value)
+            }
+    return assigned_constants
 
 
 def rejection_reasons(text):
@@ -135,10 +137,10 @@ def rejection_reasons(text):
             continue
         reasons |= texts(node.args[0])
         if (name := name_of(node.args[0])) is not None:
-            found = assigned_texts(tree, name)
-            if not found and name.isupper():  # imported
-                found = set(re.findall(rf'^{name}: Final = "(.+)"$', source(), re.MULTILINE))
-            reasons |= found
+            named_reasons = assigned_texts(tree, name)
+            if not named_reasons and name.isupper():  # imported
+                named_reasons = set(re.findall(rf'^{name}: Final = "(.+)"$', source(), re.MULTILINE))
+            reasons |= named_reasons
     return reasons
 
 

@@ -144,13 +144,13 @@ class Delivery:
     def __init__(self, pipe: Pipe, rng: random.Random) -> None:
         self._rng = rng
         self._writers: dict[str, DestinationWriter] = {}
-        for declared in pipe.destinations:
-            assert isinstance(declared, ConnectorDestination)
-            kind, settings = read_settings(declared)
+        for destination in pipe.destinations:
+            assert isinstance(destination, ConnectorDestination)
+            kind, settings = read_settings(destination)
             assert kind.complete is not None
-            completed = kind.settings.model_validate(kind.complete(declared, pipe, settings))
-            self._writers[f"public.{declared.name}"] = kind.open(
-                completed, WriterContext("equivalence", pipe.pipe, declared.name, 4, 30.0)
+            completed = kind.settings.model_validate(kind.complete(destination, pipe, settings))
+            self._writers[f"public.{destination.name}"] = kind.open(
+                completed, WriterContext("equivalence", pipe.pipe, destination.name, 4, 30.0)
             )
         self._offsets: Counter[int] = Counter()
         self._late: list[tuple[str, OutboundEvent]] = []

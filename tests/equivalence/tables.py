@@ -90,7 +90,7 @@ class TableWriter:
 
     def transaction(self, max_changes: int) -> Iterator[int]:
         """One transaction: yields after each statement, so that others interleave; the number of changes kept."""
-        before = {name: list(rows) for name, rows in self._rows.items()}
+        rows_at_begin = {name: list(rows) for name, rows in self._rows.items()}
         change_count = 0
         for _ in range(self._rng.randint(1, max_changes)):
             if self._rng.random() < 0.1:
@@ -104,7 +104,7 @@ class TableWriter:
             yield 0
         if self._rng.random() < 0.1:
             self._connection.rollback()
-            self._rows = before
+            self._rows = rows_at_begin
             change_count = 0
         else:
             self._connection.commit()
@@ -281,5 +281,5 @@ def rows_of(url: str, table: Table) -> dict[tuple[str, ...], dict[str, str | Non
             for column in columns
         )
         rows = connection.execute(f"SELECT {column_list} FROM {table.name}").fetchall()
-    names = [column.name for column in columns]
-    return {row[: len(table.key)]: dict(zip(names, row, strict=True)) for row in rows}
+    column_names = [column.name for column in columns]
+    return {row[: len(table.key)]: dict(zip(column_names, row, strict=True)) for row in rows}

@@ -65,11 +65,11 @@ def pipe(worker: ConnectWorker, mesh: Mesh, database: PostgresServer, password: 
         "database": database_settings | {"password_file": str(password)},
         "tables": ["public.source"],
     }
-    names = ["id", *(column.name for column in columns() if column.sql not in UNREADABLE)]
+    column_names = ["id", *(column.name for column in columns() if column.sql not in UNREADABLE)]
     settings = {
         "url": {"env": URL},
         "table": "target",
-        "columns": {name: name for name in names},
+        "columns": {name: name for name in column_names},
         "key": ["id"],
     }
     destination = {"name": "target", "kind": "postgres", "settings": settings}
@@ -108,8 +108,8 @@ async def test_a_row_that_cannot_be_stored_names_its_column_and_its_neighbours_w
             await worker.start()
             (password := tmp_path / "password").write_text(PASSWORD)
             variables = {**os.environ, **plan.env}
-            declared = pipe(worker, mesh, database, password)
-            await put_in_force(mesh.bootstrap, mesh.topics, [declared], variables=variables)
+            declared_pipe = pipe(worker, mesh, database, password)
+            await put_in_force(mesh.bootstrap, mesh.topics, [declared_pipe], variables=variables)
             await mesh.wait_ready(START_S)
             async with asyncio.timeout(START_S):
                 while not await _rows(connection, "SELECT 1 FROM pg_replication_slots WHERE active"):

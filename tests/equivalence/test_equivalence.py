@@ -127,10 +127,10 @@ async def test_rows_of_a_snapshot_that_is_interrupted_before_the_first_one_come_
         await topic_reader.read(lambda: topic_reader.count > 0, 60)
         assert collected.events == []
         assert cdc.worker.process is not None
-        before = cdc.worker.restarts
+        restarts_before = cdc.worker.restarts
         await cdc.worker.process.kill()
     async with asyncio.timeout(120):
-        while cdc.worker.restarts == before:
+        while cdc.worker.restarts == restarts_before:
             await asyncio.sleep(0.5)
     ids = [1, 2, 3, 4, 5]
     await topic_reader.read(lambda: [row["id"] for row in rows_of(collected)][-5:] == ids, 120)
@@ -177,13 +177,13 @@ async def test_values_of_domains_are_those_of_the_types_below_them(cdc: Systems)
         fields = ", ".join(f"{name} {domain}" for name, domain in zip(columns, DOMAINS, strict=True))
         connection.execute(f"CREATE TABLE domains (id integer PRIMARY KEY, {fields})")
         casts = ", ".join(f"%s::text::{domain}" for domain in DOMAINS)
-        texts = [text for _, text, _ in DOMAINS.values()]
+        domain_texts = [text for _, text, _ in DOMAINS.values()]
         insert = f"INSERT INTO domains VALUES (%s, {casts})"
-        connection.execute(insert, [1, *texts])
+        connection.execute(insert, [1, *domain_texts])
         await declare(Connector("equivalence", "domains", source))
         await topic_reader.start()
         await topic_reader.read(lambda: len(collected.events) >= 1, 120)
-        connection.execute(insert, [2, *texts])
+        connection.execute(insert, [2, *domain_texts])
         await topic_reader.read(lambda: len(collected.events) >= 2, 120)
     await topic_reader.stop()
     expected = {name: value for name, (_, _, value) in zip(columns, DOMAINS.values(), strict=True)}
@@ -208,14 +208,14 @@ async def event_of(reader: ChangeReader, record: ConsumerRecord, source: Debeziu
 
 
 async def test_the_table_of_types_is_true(cdc: Systems) -> None:
-    names = [f"types{index}" for index in range(len(TYPES))]
+    table_names = [f"types{index}" for index in range(len(TYPES))]
     inserts = []
     with psycopg.connect(cdc.source.url) as connection:
-        for name, row in zip(names, TYPES, strict=True):
+        for name, row in zip(table_names, TYPES, strict=True):
             connection.execute(f"CREATE TABLE {name} (id integer PRIMARY KEY, v {row.sql})")
             inserts.append(f"INSERT INTO {name} VALUES (%s, %s::text::{row.sql})")
             connection.execute(inserts[-1], [1, row.example])
-    source = changes_of(cdc, "types", names)
+    source = changes_of(cdc, "types", table_names)
     await declare(Connector("equivalence", "types", source))
     reader = ChangeReader(source, "cluster", 1_000_000)
     consumer = AIOKafkaConsumer(

@@ -61,13 +61,15 @@ def fuzz(name: str, seconds: int) -> None:
 
 def main() -> int:
     """Fuzz decoders one after another, each in a process of its own."""
-    names = sorted(folder.name for folder in CORPUS.iterdir())
+    folder_names = sorted(folder.name for folder in CORPUS.iterdir())
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
-    parser.add_argument("names", nargs="*", default=names, metavar="NAME", help=f"of {', '.join(names)}")
+    parser.add_argument(
+        "names", nargs="*", default=folder_names, metavar="NAME", help=f"of {', '.join(folder_names)}"
+    )
     parser.add_argument("--seconds", type=int, default=600, help="for each decoder")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if unknown := set(arguments.names) - set(names):
+    if unknown := set(arguments.names) - set(folder_names):
         parser.error(f"there is no decoder {', '.join(sorted(unknown))}")
     if arguments.here:
         fuzz(arguments.names[0], arguments.seconds)

@@ -165,12 +165,12 @@ def _rows(file_format: str, data: bytes) -> None:
     encodings = {"csv": ("utf-8", "utf-16", "windows-1252"), "ndjson": ("utf-8", "utf-16")}
     for encoding in encodings.get(file_format, ("utf-8",)):
         batches = RowBatches(RowFormat(file_format, ",", encoding, _ROW_BYTES), io.BytesIO(data), "object", 0)
-        count, last = 0, 0
+        count, last_number = 0, 0
         while not batches.complete:
             for row in batches.next(1000):
                 count += 1
-                assert row.number >= last, "rows go back"
-                last = row.number
+                assert row.number >= last_number, "rows go back"
+                last_number = row.number
                 assert row.reason or row.data is not None, "a row is neither read nor refused"
                 if not row.reason:
                     assert isinstance(exact_json.loads(row.data or b""), dict)

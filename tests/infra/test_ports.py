@@ -17,8 +17,8 @@ def test_a_free_port_can_be_listened_on_and_is_free_no_more() -> None:
 
 
 def test_ports_lie_below_those_of_outgoing_connections() -> None:
-    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    assert all(1024 < free_port() < first for _ in range(200))
+    first_port = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    assert all(1024 < free_port() < first_port for _ in range(200))
 
 
 def test_what_was_given_already_is_not_given_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,15 +100,15 @@ def run(folder: Path, code: str, *arguments: str) -> str:
 def test_this_release_adds_a_header_field_a_key_topics_and_settings_and_takes_none_away_but_renamed_ones(
     candidate: Path,
 ) -> None:
-    before: dict[str, Any] = json.loads(run(candidate, FACTS))
+    facts_before: dict[str, Any] = json.loads(run(candidate, FACTS))
     now: dict[str, Any] = json.loads(run(ROOT, FACTS))
-    assert now["receipt"] == [*before["receipt"], "hifi_release"]
-    assert set(now["report"]) - set(before["report"]) == {"release"}
-    assert set(before["report"]) <= set(now["report"])
+    assert now["receipt"] == [*facts_before["receipt"], "hifi_release"]
+    assert set(now["report"]) - set(facts_before["report"]) == {"release"}
+    assert set(facts_before["report"]) <= set(now["report"])
     added_topics = {"s.certificates", "s.watermarks", "s.folds", "s.state-leader"}
     added_topics |= {"c.certificates", "c.step-times"}
-    assert set(before["topics"]) < set(now["topics"])
-    assert set(now["topics"]) - set(before["topics"]) == added_topics
+    assert set(facts_before["topics"]) < set(now["topics"])
+    assert set(now["topics"]) - set(facts_before["topics"]) == added_topics
     settings = set(release_text(FIRST_CANDIDATE, "cli/hifi_cli/upgrade/settings.txt").split())
     changelog = (ROOT / "CHANGELOG.md").read_text("utf-8")
     renamed_settings = set(re.findall(r"`(HIFI_\w+)`(?: is)?\s+`HIFI_", changelog))
@@ -116,11 +116,11 @@ def test_this_release_adds_a_header_field_a_key_topics_and_settings_and_takes_no
     assert {"HIFI_CERTIFICATE_DAYS", "HIFI_OBSERVE_WATERMARK_INTERVAL_S"} <= known_settings() - settings
     added_keys = {
         name
-        for service, sections in before["access"].items()
+        for service, sections in facts_before["access"].items()
         for old_names, new_names in zip(sections, now["access"][service], strict=True)
         for name in set(new_names) - set(old_names)
     }
-    assert set(now["access"]) - set(before["access"]) == {"state", "view"}
+    assert set(now["access"]) - set(facts_before["access"]) == {"state", "view"}
     assert added_keys <= added_topics
 
 
@@ -152,7 +152,7 @@ def test_the_check_lists_the_topics_that_this_release_adds_and_nothing_else(
     control = ControlTopics(f"{stream}-control")
     monkeypatch.setenv("HIFI_CONTROL", control.control)
     run(candidate, SETUP, kafka, stream, control.control)
-    before = asyncio.run(topic_names(kafka, stream))
+    topics_before = asyncio.run(topic_names(kafka, stream))
 
     code, rows = checked(kafka, stream)
     assert code == 3
@@ -162,7 +162,7 @@ def test_the_check_lists_the_topics_that_this_release_adds_and_nothing_else(
     changes = {(row["kind"], row["name"], row["now"], row["made_by"]) for row in rows}
     assert changes == {retention, *(("topic", name, "", "setup") for name in added_topics)}
     assert all(row["services"] for row in rows)
-    assert asyncio.run(topic_names(kafka, stream)) == before, "nothing was created"
+    assert asyncio.run(topic_names(kafka, stream)) == topics_before, "nothing was created"
 
     asyncio.run(prepare(kafka, Topics(stream), 2, control))
     code, rows = checked(kafka, stream)

@@ -38,7 +38,7 @@ async def end(kafka: str, topic: str) -> int:
 
 async def test_services_setup_and_commands_refuse_records_of_a_later_format(kafka: str) -> None:
     topics = await later_stream(kafka)
-    before = (await topic_names(kafka, topics.stream), await end(kafka, topics.pipes))
+    topics_before = (await topic_names(kafka, topics.stream), await end(kafka, topics.pipes))
     with pytest.raises(Misconfigured, match=REFUSED):
         await prepare(kafka, topics, 2, principal_topics(topics.stream))
     for command in (["upgrade", "check"], ["pipes"], ["apply", "examples/hello"]):
@@ -46,7 +46,7 @@ async def test_services_setup_and_commands_refuse_records_of_a_later_format(kafk
         result = await asyncio.to_thread(CliRunner().invoke, command_line(), arguments)
         assert result.exit_code not in (0, 3), command
         assert f"records of format {FORMAT + 1}" in " ".join(result.output.split()), result.output
-    assert (await topic_names(kafka, topics.stream), await end(kafka, topics.pipes)) == before
+    assert (await topic_names(kafka, topics.stream), await end(kafka, topics.pipes)) == topics_before
 
     health = Health("test", "test-1")
     registry = PipeRegistry(kafka, topics, health)

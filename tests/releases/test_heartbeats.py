@@ -112,9 +112,9 @@ def lake() -> None:
     ]
     with local_spark() as spark:
         parsed = deliveries.parse(spark.createDataFrame(rows, schema), NOTHING_KNOWN)
-        found = deliveries.deliveries(parsed, [("recorded", "crm"), ("recorded", "")]).collect()
-    assert len(found) == 9
-    assert {row.pipe for row in found} == {"recorded"}
+        delivery_rows = deliveries.deliveries(parsed, [("recorded", "crm"), ("recorded", "")]).collect()
+    assert len(delivery_rows) == 9
+    assert {row.pipe for row in delivery_rows} == {"recorded"}
 
 
 def view() -> None:

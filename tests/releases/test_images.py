@@ -56,12 +56,12 @@ def test_what_the_engine_adds_is_left_out() -> None:
 
 
 def test_bytes_permissions_and_paths_are_compared_and_times_are_not() -> None:
-    first = read(FILES).lines
-    assert differences(first, read(FILES, at_s=9).lines) == []
-    assert differences(first, read(FILES | {METADATA: b"Name: a\nVersion: 1\n"}).lines) == [METADATA]
-    assert differences(first, read(FILES | {"new": b""}).lines) == ["new"]
-    assert differences(read(FILES | {"gone": b""}).lines, first) == ["gone"]
-    assert differences(first, read(FILES, mode=0o755).lines) == sorted(first)
+    first_lines = read(FILES).lines
+    assert differences(first_lines, read(FILES, at_s=9).lines) == []
+    assert differences(first_lines, read(FILES | {METADATA: b"Name: a\nVersion: 1\n"}).lines) == [METADATA]
+    assert differences(first_lines, read(FILES | {"new": b""}).lines) == ["new"]
+    assert differences(read(FILES | {"gone": b""}).lines, first_lines) == ["gone"]
+    assert differences(first_lines, read(FILES, mode=0o755).lines) == sorted(first_lines)
 
 
 def test_the_sbom_names_the_image_and_its_version() -> None:

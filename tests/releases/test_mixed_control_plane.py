@@ -91,7 +91,7 @@ async def test_a_deployment_that_one_release_began_is_finished_by_the_other_and_
 
 
 async def scaled_in(mesh: DeployedMesh) -> None:
-    """Wait until scale has removed the instance that is not needed, and no step runs."""
+    """Wait until scale has removed the instance that is not needed, and no action runs."""
     async with asyncio.timeout(WITHIN_S):
         while len(mesh.mesh.instances["retrier"]) > 1 or mesh.log.history.running:
             await asyncio.sleep(0.1)

@@ -183,9 +183,9 @@ def _run(program: Path, *arguments: str, folder: Path, **variables: str) -> subp
 def test_a_release_has_all_files_and_names_no_registry(dist: Path) -> None:
     version = current_version()
     subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=dist, check=True)
-    names = {file.name for file in dist.iterdir()}
-    assert {"SHA256SUMS", "constraints.txt", "requirements.txt", f"hifi-{version}.cdx.json"} <= names
-    pure = {name for name in names if name.endswith("-py3-none-any.whl")}
+    file_names = {file.name for file in dist.iterdir()}
+    assert {"SHA256SUMS", "constraints.txt", "requirements.txt", f"hifi-{version}.cdx.json"} <= file_names
+    pure = {name for name in file_names if name.endswith("-py3-none-any.whl")}
     folders = subprocess.run(
         [sys.executable, ROOT / "requirements/members.py", "--names"],
         check=True,
@@ -193,7 +193,7 @@ def test_a_release_has_all_files_and_names_no_registry(dist: Path) -> None:
         text=True,
     ).stdout.split()
     assert pure == {f"{name.replace('-', '_')}-{version}-py3-none-any.whl" for name in folders}
-    [compiled_wheel] = (name for name in names if name.endswith(".whl") and name not in pure)
+    [compiled_wheel] = (name for name in file_names if name.endswith(".whl") and name not in pure)
     python = f"cp{sys.version_info.major}{sys.version_info.minor}"
     assert re.fullmatch(rf"hifi-{version}-{python}-{python}-manylinux[\w.]+\.whl", compiled_wheel)
     for name in ("constraints.txt", "requirements.txt"):

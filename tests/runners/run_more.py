@@ -53,7 +53,7 @@ UNCOMPILED: Final = (
     "tests/connectors/kafka/source/test_cloudevent_records.py",
     "tests/libs/delivery/test_raw_records.py",
     "tests/connectors/debezium/source/test_changes.py",
-    "tests/connectors/objects/source/test_rows.py",
+    "tests/connectors/objects/source/rows/test_rows.py",
     "tests/services/collect/polled/test_source_backlog.py",
     "tests/connectors/postgres/destination/test_statements.py",
     "tests/connectors/postgres/destination/test_values.py",

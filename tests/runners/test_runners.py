@@ -86,15 +86,15 @@ def test_a_stage_that_passed_at_a_commit_is_not_run_there_again() -> None:
 
 
 def test_a_stage_that_is_older_than_a_week_or_never_ran_is_a_warning() -> None:
-    *names, last = run_more.stages()
+    *names, last_stage = run_more.stages()
     text = run_more.HEADER + "".join(more_row(f"7 passed of the stage {name}", day=5) for name in names)
-    early = more_row(f"interrupted: 1 passed of the stage {last}")
+    early = more_row(f"interrupted: 1 passed of the stage {last_stage}")
     assert run_more.age(text + early, STARTED_AT) == (
-        f"warning: stages of make test-more that never ran as a whole: {last}"
+        f"warning: stages of make test-more that never ran as a whole: {last_stage}"
     )
-    text += more_row(f"9 passed of the stage {last}")
+    text += more_row(f"9 passed of the stage {last_stage}")
     assert run_more.age(text, datetime(2026, 1, 8, tzinfo=UTC)) == (
-        f"each stage of make test-more ran in the last 6 day(s); the oldest: 9 passed of the stage {last}"
+        f"each stage of make test-more ran in the last 6 day(s); the oldest: 9 passed of the stage {last_stage}"
     )
     assert run_more.age(text, datetime(2026, 1, 9, 4, tzinfo=UTC)).startswith("warning: ")
 

@@ -83,13 +83,13 @@ def _logged(destination):
 
 def wait_for(ids, destination, within_s):
     """Wait until all ids have arrived; return the deliveries."""
-    end = time.monotonic() + within_s
+    end_s = time.monotonic() + within_s
     while True:
         counts, bodies = arrivals(destination)
         missing_ids = set(ids) - set(counts)
         if not missing_ids:
             return counts, bodies
-        assert time.monotonic() < end, (
+        assert time.monotonic() < end_s, (
             f"{len(missing_ids)} of {len(ids)} have not arrived: {sorted(missing_ids)[:5]}"
         )
         time.sleep(0.5)

@@ -202,8 +202,8 @@ class Purity:
         return frozenset(impurities), frozenset(used - {definition})
 
     def _definitions(self, module: str, node: ast.AST, *, types: bool = False) -> set[Definition]:
-        names = self._names(module, node, types=types)
-        return {definition for name in names if (definition := self._resolve(name)) is not None}
+        reached_names = self._names(module, node, types=types)
+        return {definition for name in reached_names if (definition := self._resolve(name)) is not None}
 
     def _names(self, module: str, node: ast.AST, *, types: bool = False) -> Iterator[str]:
         """Full names of what a part of a module uses: as values, or as types only."""

@@ -61,20 +61,22 @@ def joined_round_trip(source: str, count: int, seed: int, read: Read, write: Wri
     Raises:
         AssertionError: a value at the destination is another one.
     """
-    joined = Table({}, [])
-    data: list[bytes] = []
+    joined_table = Table({}, [])
+    joined_data: list[bytes] = []
 
     def collect(table: Table) -> None:
-        names = {name: f"{kind}{index}" for index, (name, kind) in enumerate(table.columns.items())}
-        columns = {names[name]: kind for name, kind in table.columns.items()}
-        renamed_table = Table(columns, [{names[name]: row[name] for name in row} for row in table.rows])
-        data.extend(normalized(renamed_table, read(renamed_table)))
-        joined.columns.update(renamed_table.columns)
-        joined.rows.extend(renamed_table.rows)
+        column_names = {name: f"{kind}{index}" for index, (name, kind) in enumerate(table.columns.items())}
+        columns = {column_names[name]: kind for name, kind in table.columns.items()}
+        renamed_table = Table(
+            columns, [{column_names[name]: row[name] for name in row} for row in table.rows]
+        )
+        joined_data.extend(normalized(renamed_table, read(renamed_table)))
+        joined_table.columns.update(renamed_table.columns)
+        joined_table.rows.extend(renamed_table.rows)
 
     value_count = _for_tables(source, count, seed, collect)
-    rows = [dict.fromkeys(joined.columns) | row for row in joined.rows]
-    assert differences(Table(joined.columns, rows), write(joined, data))[:10] == []
+    rows = [dict.fromkeys(joined_table.columns) | row for row in joined_table.rows]
+    assert differences(Table(joined_table.columns, rows), write(joined_table, joined_data))[:10] == []
     return value_count
 
 

@@ -94,10 +94,10 @@ class Postgres:
         )
         columns = {column: column for column in table.columns}
         settings = {"url": {"env": URL}, "table": name, "mode": "append", "columns": columns}
-        declared = ConnectorDestination.model_validate(
+        destination = ConnectorDestination.model_validate(
             {"name": "d", "kind": "postgres", "settings": settings}
         )
-        kind, declared_settings = read_settings(declared)
+        kind, declared_settings = read_settings(destination)
 
         async def write() -> None:
             writer = kind.open(declared_settings, WriterContext("s", "p", "d", 1, 30.0))
@@ -147,10 +147,10 @@ class Iceberg:
             warehouse=str(self._folder / "lake"), table=f"shop.t{uuid.uuid4().hex}", partition="none"
         )
         columns = {name: LAKE[kind] for name, kind in table.columns.items()}
-        declared = LakeTable("p", "lake", settings, columns)
+        lake_table = LakeTable("p", "lake", settings, columns)
         writer = uuid.uuid4().hex
-        owner = TableOwner(LOG, declared.pipe, declared.destination)
-        commits = TableCommits(open_table(declared), owner, writer, 10)
+        owner = TableOwner(LOG, lake_table.pipe, lake_table.destination)
+        commits = TableCommits(open_table(lake_table), owner, writer, 10)
         scratch = self._folder / writer
         scratch.mkdir()
         store = FileStore(commits.table, owner, writer, scratch)
@@ -162,7 +162,7 @@ class Iceberg:
         records: list[tuple[Any, ...]] = [
             (text, [], 0, f"s:{index}", 0, index) for index, text in enumerate(data)
         ]
-        rows = with_rows(self._spark.createDataFrame(records, schema), declared, LOG)
+        rows = with_rows(self._spark.createDataFrame(records, schema), lake_table, LOG)
         progress = TableProgress({0: PartitionProgress(len(data), len(data) - 1)})
         commits.append(files.write(rows.select(f"{ROW}.*"), len(data)), progress)
         stored_rows = commits.table.scan().to_arrow().sort_by("hifi_offset").to_pylist()

@@ -26,12 +26,12 @@ Row = tuple[bytes, bytes, int, bytes]
 
 async def table(url: str) -> AsyncIterator[tuple[bytes, list[Row]]]:
     """Pages of the table, each in a transaction of its own."""
-    last = 0
+    last_id = 0
     async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
         while True:
-            rows = await (await connection.execute(QUERY, (last, PAGE))).fetchall()
+            rows = await (await connection.execute(QUERY, (last_id, PAGE))).fetchall()
             if rows:
-                last = rows[-1][0]
+                last_id = rows[-1][0]
                 time = rfc3339(0)
                 yield (
                     b"sql/source_rows",

@@ -73,8 +73,8 @@ def decode(content: bytes, name: str) -> State:
 def _check_complete(lines: list[bytes], name: str) -> None:
     """Refuse a file that was cut or changed, before anything of it is believed."""
     try:
-        end = orjson.loads(lines[-1])
-        count, checksum = end["records"], end["sha256"]
+        last_line = orjson.loads(lines[-1])
+        count, checksum = last_line["records"], last_line["sha256"]
     except (KeyError, TypeError, ValueError):
         raise Misconfigured(
             f"{name} is incomplete: its last line has no checksum. Use another backup"

@@ -165,12 +165,12 @@ def _is_parked_by_people(record: StateRecord) -> bool:
 
 def declared_numbers(state: State) -> dict[str, int]:
     """Pipe to the number that its next declaration replaces."""
-    declared = Declarations()
+    declarations = Declarations()
     for record in state.of(DECLARED):
         # A pipe that this release cannot read has a number all the same.
         with contextlib.suppress(ValueError):
-            declared.take(record.key.encode(), orjson.dumps(record.value), record.offset)
-    return {record.key: declared.number(record.key) for record in state.of(DECLARED)}
+            declarations.take(record.key.encode(), orjson.dumps(record.value), record.offset)
+    return {record.key: declarations.number(record.key) for record in state.of(DECLARED)}
 
 
 def pipes_of(state: State) -> list[Pipe]:
@@ -179,12 +179,12 @@ def pipes_of(state: State) -> list[Pipe]:
     in_force = [record for record in records if read_key(record.key.encode())[1] is None]
     pipes = [PipeRecord.model_validate(record.value).pipe for record in in_force]
     pipes += [RevisionBody.model_validate(record.value).pipe for record in records if record not in in_force]
-    declared = Declarations()
+    declarations = Declarations()
     for record in state.of(DECLARED):
         with contextlib.suppress(ValueError):
-            declared.take(record.key.encode(), orjson.dumps(record.value), record.offset)
+            declarations.take(record.key.encode(), orjson.dumps(record.value), record.offset)
     return pipes + [
-        declaration.pipe for declaration in declared.newest.values() if declaration.pipe is not None
+        declaration.pipe for declaration in declarations.newest.values() if declaration.pipe is not None
     ]
 
 

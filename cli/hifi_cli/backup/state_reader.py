@@ -101,11 +101,11 @@ async def _partitions(bootstrap: str, names: Mapping[str, str]) -> _Cluster:
         Misconfigured: a topic does not exist.
     """
     counts = await partition_counts(bootstrap, list(names.values()))
-    missing = sorted(set(names.values()) - set(counts))
-    if missing:
+    missing_topics = sorted(set(names.values()) - set(counts))
+    if missing_topics:
         raise Misconfigured(
-            f"Kafka at {bootstrap} has no topic {', '.join(missing)}: `hifi up` creates the topics, with --control "
-            "those of a control plane; --stream names another stream"
+            f"Kafka at {bootstrap} has no topic {', '.join(missing_topics)}: `hifi up` creates the topics, with"
+            " --control those of a control plane; --stream names another stream"
         )
     return _Cluster(
         bootstrap,
@@ -126,13 +126,13 @@ async def _read_all(clusters: Sequence[_Cluster]) -> _ReadRecords:
             for cluster in clusters
         ]
         while True:
-            before = await _end_offsets(clusters, consumers)
+            offsets_before = await _end_offsets(clusters, consumers)
             read_topics = [
                 await _read(consumer, name, partitions)
                 for cluster, consumer in zip(clusters, consumers, strict=True)
                 for name, partitions in cluster.partitions.items()
             ]
-            if before == await _end_offsets(clusters, consumers):
+            if offsets_before == await _end_offsets(clusters, consumers):
                 return _ReadRecords(
                     [record for read_topic in read_topics for record in read_topic.records],
                     [text for read_topic in read_topics for text in read_topic.unreadable],

@@ -130,9 +130,9 @@ async def _audited(target: Target, entries: Mapping[str, Sequence[Acl]]) -> int:
     if not await partition_counts(audit.kafka, [audit.topics.audit]):
         return await create_acls(target.kafka, entries)
     subject = f"acls/{target.topics.stream}"
-    async with audit.audited("create access control entries", {subject: None}) as after:
+    async with audit.audited("create access control entries", {subject: None}) as values_after:
         created_count = await create_acls(target.kafka, entries)
-        after[subject] = {"created": created_count}
+        values_after[subject] = {"created": created_count}
     return created_count
 
 

@@ -102,8 +102,8 @@ def apply(
     if target.control is not None:
         if share is not None:
             raise Misconfigured(_NO_SHARE)
-        declared = asyncio.run(_declare(target, target.control, pipes, delete_missing=delete_missing))
-        _print_declared(declared, as_json=as_json)
+        outcomes = asyncio.run(_declare(target, target.control, pipes, delete_missing=delete_missing))
+        _print_declared(outcomes, as_json=as_json)
         return
     per_10000 = None if share is None else round(share * WHOLE / 100)
     for name, target in targets.items():
@@ -121,8 +121,10 @@ async def declared_pipes(target: Target) -> tuple[dict[str, Pipe | None], Mappin
     """
     registry = await read_registry(target.kafka, target.topics)
     before: dict[str, Pipe | None] = {name: revision.pipe for name, revision in registry.pipes.items()}
-    declared = {} if target.control is None else await target.control.declared()
-    return before | {name: declaration.pipe for name, declaration in declared.items()}, declared
+    newest_declarations = {} if target.control is None else await target.control.declared()
+    return before | {
+        name: declaration.pipe for name, declaration in newest_declarations.items()
+    }, newest_declarations
 
 
 def wanted_pipes(
@@ -180,16 +182,18 @@ async def _undone(control: ControlPlane, declared: Mapping[str, Declaration]) ->
 
 def _declare_by_api(api: ManageApi, pipes: list[Pipe], *, delete_missing: bool) -> Mapping[str, str]:
     """Declare what differs or was undone, one pipe after the other."""
-    names = {pipe.pipe for pipe in pipes}
-    before = {name: api.pipe(name) for name in sorted(names | set(api.names() if delete_missing else ()))}
-    pipes_before = {name: managed_pipe.pipe for name, managed_pipe in before.items()}
-    undone_names = {name for name, managed_pipe in before.items() if managed_pipe.rollout in _UNDONE}
+    pipe_names = {pipe.pipe for pipe in pipes}
+    managed_pipes = {
+        name: api.pipe(name) for name in sorted(pipe_names | set(api.names() if delete_missing else ()))
+    }
+    pipes_before = {name: managed_pipe.pipe for name, managed_pipe in managed_pipes.items()}
+    undone_names = {name for name, managed_pipe in managed_pipes.items() if managed_pipe.rollout in _UNDONE}
     pipes_after = wanted_pipes(pipes, pipes_before, delete_missing=delete_missing)
     if delete_missing:
         pipes_after |= dict.fromkeys(undone_names - pipes_after.keys())
     for name in sorted(pipes_after):
         if pipes_after[name] != pipes_before[name] or name in undone_names:
-            api.change(name, pipes_after[name], before[name])
+            api.change(name, pipes_after[name], managed_pipes[name])
     return {name: _change(name, pipes_after, pipes_before, undone_names) for name in sorted(pipes_after)}
 
 
@@ -241,17 +245,20 @@ async def _publish(
 ) -> tuple[Mapping[str, str], dict[str, int]]:
     """Publish the pipes; return the change of each pipe, and its newest revision."""
     registry = await read_registry(target.kafka, target.topics)
-    before = registry.pipes
-    names = {pipe.pipe for pipe in pipes}
+    revisions_before = registry.pipes
+    pipe_names = {pipe.pipe for pipe in pipes}
     if delete_missing:
-        names |= before.keys() | registry.held.keys()
-    old_numbers = {f"pipe/{name}": before[name].number if name in before else None for name in sorted(names)}
-    async with target.principals.audited("apply", old_numbers) as after:
+        pipe_names |= revisions_before.keys() | registry.held.keys()
+    old_numbers = {
+        f"pipe/{name}": revisions_before[name].number if name in revisions_before else None
+        for name in sorted(pipe_names)
+    }
+    async with target.principals.audited("apply", old_numbers) as values_after:
         changes = await put_in_force(
             target.kafka, target.topics, pipes, delete_missing=delete_missing, share=share
         )
         revisions = (await read_registry(target.kafka, target.topics)).pipes
-        after |= {f"pipe/{name}": revision.number for name, revision in revisions.items()}
+        values_after |= {f"pipe/{name}": revision.number for name, revision in revisions.items()}
     return changes, {
         name: (revision.rollout.next if revision.rollout else revision).number
         for name, revision in revisions.items()

@@ -41,8 +41,8 @@ async def audit(
         time = utc_time(entry.at_us, "%Y-%m-%d %H:%M:%S")
         action = f"{entry.what}, taken over" if entry.take_over else entry.what
         outcome = f"{entry.outcome.value}: {entry.reason}" if entry.reason else entry.outcome.value
-        before, after = _short(entry.before), _short(entry.after)
-        cells = time, entry.principal, action, entry.subject, before, after, outcome
+        text_before, text_after = _short(entry.before), _short(entry.after)
+        cells = time, entry.principal, action, entry.subject, text_before, text_after, outcome
         rows.add_row(*map(escape, cells))
     print_table(rows, console)
 

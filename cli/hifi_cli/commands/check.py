@@ -86,11 +86,11 @@ def check(
     else:
         for problem in notes:
             print_text(f"note: {problem}")
-        names = ", ".join(pipe.pipe for pipe in pipes)
-        console.print(f"{len(pipes)} valid pipe(s): {names}", highlight=False)
+        pipe_names = ", ".join(pipe.pipe for pipe in pipes)
+        console.print(f"{len(pipes)} valid pipe(s): {pipe_names}", highlight=False)
         if views:
-            names = ", ".join(view.view for view in views)
-            console.print(f"{len(views)} valid view(s): {names}", highlight=False)
+            pipe_names = ", ".join(view.view for view in views)
+            console.print(f"{len(views)} valid view(s): {pipe_names}", highlight=False)
         for pipe in pipes:
             for advice in notes_on_changes(pipe):
                 console.print(advice, highlight=False)

@@ -104,7 +104,7 @@ async def shift(
 ) -> None:
     """Give a colour a share of the requests, by default all of them; the other colour gets the rest.
 
-    Requests under way are finished where they are. The step waits for nothing:
+    Requests under way are finished where they are. The action waits for nothing:
     it is refused while a colour that is awake is not stable, or a rollout runs.
 
     Examples:
@@ -112,11 +112,11 @@ async def shift(
       hifi colour shift green --share 5 --reason "canary of release 7"
       hifi colour shift blue --recovery
     """
-    first = round(share * WHOLE_SHARE / 100)
-    shares = {_checked(name): first, other(name): WHOLE_SHARE - first}
+    parts = round(share * WHOLE_SHARE / 100)
+    shares = {_checked(name): parts, other(name): WHOLE_SHARE - parts}
     kind = ActionKind.RECOVER if recovery else ActionKind.SHIFT
     operations = _operations(data, forced=force)
-    await _take_step(operations, "shift requests", lambda: operations.shift(shares, reason, kind=kind))
+    await _act(operations, "shift requests", lambda: operations.shift(shares, reason, kind=kind))
 
 
 @app.command()
@@ -131,7 +131,7 @@ async def split(
     """
     half_share = WHOLE_SHARE // 2
     operations = _operations(data, forced=force)
-    await _take_step(
+    await _act(
         operations, "split requests", lambda: operations.shift(dict.fromkeys(NAMES, half_share), reason)
     )
 
@@ -155,7 +155,7 @@ async def drain(
       hifi colour drain blue
     """
     operations = _operations(data, forced=force)
-    await _take_step(
+    await _act(
         operations, f"drain {name}", lambda: operations.drain(_checked(name), reason, timeout_s, _print)
     )
 
@@ -178,7 +178,7 @@ async def sleep(
       hifi colour sleep blue
     """
     operations = _operations(data, forced=force)
-    await _take_step(
+    await _act(
         operations, f"sleep {name}", lambda: operations.sleep(_checked(name), reason, timeout_s, _print)
     )
 
@@ -250,21 +250,21 @@ async def wake(
     _print(_DONE)
 
 
-async def _take_step(operations: ColourOperations, action: str, step: Callable[[], Awaitable[None]]) -> None:
-    await _audited(operations, action, step)
+async def _act(operations: ColourOperations, action: str, operation: Callable[[], Awaitable[None]]) -> None:
+    await _audited(operations, action, operation)
     _print(_DONE)
 
 
-async def _audited(operations: ColourOperations, action: str, step: Callable[[], Awaitable[T]]) -> T:
-    """Take a step, with its entry in the audit: the colours before and after it, also where it failed half-way."""
+async def _audited(operations: ColourOperations, action: str, operation: Callable[[], Awaitable[T]]) -> T:
+    """Run an operation, with its entry in the audit: the colours before and after it, also where it failed half-way."""
     topics = principal_topics(operations.topics.stream)
-    before = {_SUBJECT: _audit_fields(await operations.colours())}
-    async with audited_command(operations.control_kafka, topics, action, before) as after:
+    values_before = {_SUBJECT: _audit_fields(await operations.colours())}
+    async with audited_command(operations.control_kafka, topics, action, values_before) as values_after:
         try:
-            return await step()
+            return await operation()
         finally:
             with contextlib.suppress(HifiError):
-                after[_SUBJECT] = _audit_fields(await operations.colours())
+                values_after[_SUBJECT] = _audit_fields(await operations.colours())
 
 
 def _audit_fields(colours: Colours) -> dict[str, Any]:

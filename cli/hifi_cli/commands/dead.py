@@ -131,8 +131,8 @@ async def show(
     dead_letter = await letter(target.kafka, target.topics, *parse_id(name))
     if value:
         subject = f"pipe/{dead_letter.summary()['pipe']}"
-        async with target.principals.audited("read event data", {subject: None}) as after:
-            after[subject] = {"dead_letters": [dead_letter.id]}
+        async with target.principals.audited("read event data", {subject: None}) as values_after:
+            values_after[subject] = {"dead_letters": [dead_letter.id]}
     body = (dead_letter.value or b"").decode("utf-8", "replace")
     headers = {
         header: content.decode("utf-8", "replace") for header, content in dead_letter.header_fields.items()
@@ -195,9 +195,9 @@ async def replay(
     outcomes: Counter[str] = Counter()
     works = set[bytes]()
     registry = await read_registry(target.kafka, target.topics)
-    before = {f"pipe/{pipe or 'all'}": _selection(names, destination, reason, since, until)}
+    values_before = {f"pipe/{pipe or 'all'}": _selection(names, destination, reason, since, until)}
     async with (
-        target.principals.audited("replay dead letters", before) as after,
+        target.principals.audited("replay dead letters", values_before) as values_after,
         _producer(target) as producer,
     ):
         with record_progress("replaying") as bars:
@@ -206,21 +206,21 @@ async def replay(
             async for dead_letter in letters(target.kafka, target.topics, letter_filter, show_progress):
                 if not wanted_positions or (dead_letter.partition, dead_letter.offset) in wanted_positions:
                     outcomes[await _replayed(producer, target, dead_letter, registry, works)] += 1
-                    after.update({subject: dict(outcomes) for subject in before})
-    missing = len(wanted_positions) - outcomes.total() if wanted_positions else 0
+                    values_after.update({subject: dict(outcomes) for subject in values_before})
+    missing_count = len(wanted_positions) - outcomes.total() if wanted_positions else 0
     counts = {
         "replayed": outcomes["replayed"],
         "already": outcomes["already"],
         "refused": outcomes["refused"],
     }
     if as_json:
-        print_json(counts | {"missing": missing})
+        print_json(counts | {"missing": missing_count})
     else:
         suffix = f"; {counts['already']:,} had been replayed before" if counts["already"] else ""
         suffix += f"; {counts['refused']:,} cannot be replayed" if counts["refused"] else ""
-        suffix += f"; {missing:,} of the ids do not exist" if missing else ""
+        suffix += f"; {missing_count:,} of the ids do not exist" if missing_count else ""
         console.print(f"{counts['replayed']:,} dead letter(s) replayed{suffix}", highlight=False)
-    if counts["refused"] or missing:
+    if counts["refused"] or missing_count:
         raise typer.Exit(FAILED)
 
 

@@ -27,9 +27,9 @@ from hifi_cli.demo.progress import show_progress
 from hifi_cli.demo.report import is_good, tables
 from hifi_cli.demo.state.step_demo import StepDemo, with_steps
 from hifi_cli.demo.state.step_report import step_results_are_good, step_table
+from hifi_cli.demo.tour_parts import TourParts
 from hifi_cli.demo.tour_report import is_good as tour_is_good
 from hifi_cli.demo.tour_report import tour_table
-from hifi_cli.demo.tour_steps import TourSteps
 from hifi_cli.demo.workspace import Workspace
 from hifi_cli.display.console import console, errors, print_json
 from hifi_cli.display.tables import print_table
@@ -107,15 +107,15 @@ def demo(
         bool,
         typer.Option(
             "--state",
-            help="Compute steps (experimental) over a day of flights with late events instead, and compare the "
-            "results.",
+            help="Compute steps (experimental) over a day of flights with late events instead, read a view meanwhile, "
+            "and compare the results.",
         ),
     ] = False,
     kill: Annotated[
         bool,
         typer.Option(
             "--kill",
-            help="With --cdc: kill -9 each process once in the middle; with --state: egest, normalize, state, enrich.",
+            help="With --cdc: kill -9 each process once in the middle; with --state: each service.",
         ),
     ] = False,
     keep: Annotated[
@@ -134,7 +134,7 @@ def demo(
     hifi.
 
     Exit status: 0 only if every accepted event was delivered with the declared
-    values, with --control or --colours only if every step of the tour did what
+    values, with --control or --colours only if every part of the tour did what
     it should, with --cdc only if each change arrived once and both tables equal
     the source, and with --state only if results and late events are those of an
     independent program.
@@ -185,12 +185,12 @@ def _kind(**flags: bool) -> str:
     Raises:
         Misconfigured: more than one was chosen.
     """
-    names = [name for name, is_chosen in flags.items() if is_chosen]
-    if len(names) > 1:
+    flag_names = [name for name, is_chosen in flags.items() if is_chosen]
+    if len(flag_names) > 1:
         raise Misconfigured(
-            f"{' and '.join(f'--{name}' for name in names)} are different demos: give one of them"
+            f"{' and '.join(f'--{name}' for name in flag_names)} are different demos: give one of them"
         )
-    return "".join(names)
+    return "".join(flag_names)
 
 
 def _refuse(
@@ -204,7 +204,7 @@ def _refuse(
 ) -> None:
     """Refuse options that do not go together, and a report that cannot be written."""
     if kind and seconds is not None:
-        raise Misconfigured(f"--for does not go with --{kind}, which ends with its last step")
+        raise Misconfigured(f"--for does not go with --{kind}, which ends with its last part")
     if kind in {"cdc", "state"} and rate is not None:
         raise Misconfigured(f"--rate does not go with --{kind}, which has a pace of its own")
     if kind in {"colours", "cdc", "state"} and secure:
@@ -229,7 +229,7 @@ def _make_run(
 ) -> _Run:
     print_line = partial(errors.print, highlight=False)
     if kind == "colours":
-        return ColourTour(LoadProcesses(workspace), rate or 100, trigger, TourSteps(print_line))
+        return ColourTour(LoadProcesses(workspace), rate or 100, trigger, TourParts(print_line))
     plan = Plan(
         workspace.data, port=workspace.ingest_port, trigger=trigger, secure=secure, env=workspace.secrets
     )
@@ -237,10 +237,10 @@ def _make_run(
     if kind == "cdc":
         demo_run = ChangeDemo.planned(workspace, plan, print_line, kills=kill)
     elif kind == "state":
-        demo_run = StepDemo(LoadTest(workspace, Mesh(with_steps(plan))), TourSteps(print_line), kill)
+        demo_run = StepDemo(LoadTest(workspace, Mesh(with_steps(plan))), TourParts(print_line), kill)
     elif kind == "control":
         tour = LoadTest(workspace, Mesh(with_control_plane(plan)))
-        demo_run = ControlTour(tour, rate or 200, TourSteps(print_line))
+        demo_run = ControlTour(tour, rate or 200, TourParts(print_line))
     else:
         demo_run = Demo(LoadTest(workspace, Mesh(plan)), rate or 500, seconds or 60)
     demo_run.load_test.mesh.prepare()

@@ -134,9 +134,9 @@ async def resume(
 async def force(
     service: ServiceName, data: Data = DEFAULT_DATA, kafka: Kafka = None, stream: Stream = None
 ) -> None:
-    """Take the next step of a deployment although it would wait. Your name is put on record.
+    """Take the next action of a deployment although it would wait. Your name is put on record.
 
-    The next step is the canary, one batch, or the end of the deployment. A
+    The next action is the canary, one batch, or the end of the deployment. A
     release that is worse is still rolled back.
 
     Examples:

@@ -155,9 +155,11 @@ async def _set_state(
     if destination not in declared and name not in states:
         choice = f"; it has {', '.join(sorted(declared))}" if declared else ""
         raise Misconfigured(f"the pipe {pipe!r} has no destination {destination!r}{choice}")
-    subject, before = f"destination/{pipe}/{destination}", states.get(name)
-    old_state = DestinationState.ACTIVE if before is None else before.state
-    async with target.principals.audited(f"make it {state.value}", {subject: old_state.value}) as after:
+    subject, change_before = f"destination/{pipe}/{destination}", states.get(name)
+    old_state = DestinationState.ACTIVE if change_before is None else change_before.state
+    async with target.principals.audited(
+        f"make it {state.value}", {subject: old_state.value}
+    ) as values_after:
         producer = Producer(target.kafka, "hifi-destinations")
         await producer.start()
         try:
@@ -165,4 +167,4 @@ async def _set_state(
             await producer.send_and_wait(target.topics.destinations, 0, [state_record(name, change)])
         finally:
             await producer.stop()
-        after[subject] = state.value
+        values_after[subject] = state.value

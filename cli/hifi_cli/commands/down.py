@@ -35,7 +35,7 @@ def down(
         console.print(f"No mesh is running on {data}.", highlight=False)
         return
     signalled_pid = 0
-    end = time.monotonic() + DOWN_S
+    end_s = time.monotonic() + DOWN_S
     with console.status("waiting for the services to shut down"):
         while running.is_locked(data):
             mesh = running.find(data)
@@ -43,7 +43,7 @@ def down(
             if mesh is not None and mesh.pid != signalled_pid:
                 signalled_pid = mesh.pid
                 _signal(mesh, signal.SIGKILL if force else signal.SIGTERM)
-            if time.monotonic() > end:
+            if time.monotonic() > end_s:
                 raise HifiError(
                     f"the mesh on {data} (process {signalled_pid or 'unknown'}) did not stop within {DOWN_S:.0f} s; "
                     "--force kills it immediately"

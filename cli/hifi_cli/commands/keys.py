@@ -80,8 +80,8 @@ async def issue(
         author=author(),
         at_us=time_us,
     )
-    before = await _of_same_pipe(targets, write_key, key_file)
-    await _write("issue the write key", targets, {write_key.id: before}, [write_key], data, kafka, stream)
+    key_before = await _of_same_pipe(targets, write_key, key_file)
+    await _write("issue the write key", targets, {write_key.id: key_before}, [write_key], data, kafka, stream)
     _say(f"Issued {write_key.id} for {pipe}; the key is in {key_file}.")
 
 
@@ -104,9 +104,9 @@ async def rotate(
     """
     targets = _targets(data, kafka, stream)
     rotation = _Rotation(key, [await _read(target) for target in targets])
-    before = _to_rotate(rotation)
-    after, expiring_key = rotated(
-        before,
+    key_before = _to_rotate(rotation)
+    key_after, expiring_key = rotated(
+        key_before,
         await asyncio.to_thread(_read_or_make, key_file),
         duration_s("--overlap", overlap, may_be_zero=True),
         author(),
@@ -115,14 +115,16 @@ async def rotate(
     await _write(
         "rotate the write key",
         targets,
-        {key: before.json(), after.id: await _of_same_pipe(targets, after, key_file)},
-        [after, expiring_key],
+        {key: key_before.json(), key_after.id: await _of_same_pipe(targets, key_after, key_file)},
+        [key_after, expiring_key],
         data,
         kafka,
         stream,
         rotation,
     )
-    _say(f"Issued {after.id} for {after.pipe}; {key} expires in {overlap}; the new key is in {key_file}.")
+    _say(
+        f"Issued {key_after.id} for {key_after.pipe}; {key} expires in {overlap}; the new key is in {key_file}."
+    )
 
 
 @app.command()
@@ -134,9 +136,9 @@ async def revoke(key: KeyId, data: Data = DEFAULT_DATA, kafka: Kafka = None, str
       hifi keys revoke 3f2a91c04be7
     """
     targets = _targets(data, kafka, stream)
-    before = await _of_id(targets, key)
-    await _write("revoke the write key", targets, {key: before.json()}, [], data, kafka, stream)
-    _say(f"Revoked {key} of {before.pipe}.")
+    key_before = await _of_id(targets, key)
+    await _write("revoke the write key", targets, {key: key_before.json()}, [], data, kafka, stream)
+    _say(f"Revoked {key} of {key_before.pipe}.")
 
 
 @app.command("list")
@@ -226,13 +228,13 @@ async def _of_same_pipe(targets: list[Target], write_key: IssuedKey, key_file: P
     Raises:
         Misconfigured: it is one of another pipe, which would lose it.
     """
-    before = None
+    key_before = None
     for target in targets:
         issued = (await _read(target)).keys.by_id.get(write_key.id)
         if issued is not None and issued.pipe != write_key.pipe:
             raise Misconfigured(f"the key in {key_file} is one of the pipe {issued.pipe}; give each its own")
-        before = issued or before
-    return before and before.json()
+        key_before = issued or key_before
+    return key_before and key_before.json()
 
 
 async def _read(target: Target) -> _State:
@@ -257,7 +259,8 @@ async def _write(
     """Write keys to all targets, between the entries of the audit; an id of `before` that has no key is revoked.
 
     Raises:
-        Misconfigured: somebody revoked the key of the rotation meanwhile, which is undone: whoever revokes wins.
+        Misconfigured: somebody revoked the key of the rotation meanwhile: the revocation wins, and the rotation is
+            undone.
         Retryable: Kafka does not answer.
     """
     keys_by_id = {issued.id: issued for issued in keys}
@@ -267,12 +270,12 @@ async def _write(
     ]
     audit = audit_topics(data, kafka, stream)
     subjects = {f"write-key/{identity}": old_key for identity, old_key in before.items()}
-    async with audit.audited(action, subjects) as after:
+    async with audit.audited(action, subjects) as values_after:
         await _append(targets, records)
         if rotation is not None and await _is_revoked_since(rotation, targets):
             await _append(targets, [key_revocation(identity) for identity in keys_by_id])
             raise Misconfigured(f"somebody revoked {rotation.key} meanwhile: no key was issued")
-        after |= {f"write-key/{identity}": issued.json() for identity, issued in keys_by_id.items()}
+        values_after |= {f"write-key/{identity}": issued.json() for identity, issued in keys_by_id.items()}
 
 
 async def _append(targets: list[Target], records: list[Record]) -> None:

@@ -97,8 +97,8 @@ def _print_colours(body: dict[str, Any], *, wide: bool) -> None:
     for reason in filter(None, reasons):
         console.print(f"[yellow]{escape(reason)}[/]", highlight=False, soft_wrap=True)
     if body["minutes"]:
-        names = [colour["colour"] for colour in body["colours"]]
-        print_table(minutes_table(body["minutes"], wide=wide, colours=names), console)
+        colour_names = [colour["colour"] for colour in body["colours"]]
+        print_table(minutes_table(body["minutes"], wide=wide, colours=colour_names), console)
     console.print(
         f"{body['down_minutes']} minutes down, {body['incomplete_minutes']} incomplete, of "
         f"{len(body['minutes'])} closed minutes.",
@@ -108,9 +108,11 @@ def _print_colours(body: dict[str, Any], *, wide: bool) -> None:
 
 def _open_minutes(body: dict[str, Any], last: int) -> list[dict[str, Any]]:
     closed_minutes = {row["minute"] for row in body["minutes"]}
-    first = time.time() // 60 - last
+    first_minute = time.time() // 60 - last
     return [
-        row for row in body["provisional"] if row["minute"] not in closed_minutes and row["minute"] > first
+        row
+        for row in body["provisional"]
+        if row["minute"] not in closed_minutes and row["minute"] > first_minute
     ]
 
 
@@ -125,8 +127,8 @@ def minutes_table(rows: list[dict[str, Any]], *, wide: bool = False, colours: Se
     listing = table("=minute\nUTC", "state", *(f">{name}" for name, _ in columns))
     for row in rows:
         colour = _COLOURS.get(row["state"], "yellow")
-        missing = f"incomplete: {', '.join(row['missing'])}" if row.get("missing") else ""
-        causes = ", ".join(filter(None, (*row["causes"], missing)))
+        missing_text = f"incomplete: {', '.join(row['missing'])}" if row.get("missing") else ""
+        causes = ", ".join(filter(None, (*row["causes"], missing_text)))
         listing.add_row(
             minute_utc(row["minute"]),
             f"[{colour}]{row['state']}[/] {causes}".rstrip(),

@@ -64,12 +64,12 @@ async def pipes(
         return
     rows = table("pipe", ">revision", "state", "destinations", ">SLO p95\ns", "description")
     for revision in revisions:
-        names = ", ".join(destination.name for destination in revision.pipe.destinations)
+        destination_names = ", ".join(destination.name for destination in revision.pipe.destinations)
         rows.add_row(
             revision.pipe.pipe,
             str(revision.number),
             "held" if revision.pipe.pipe in held_pipes else "paused" if revision.paused else "active",
-            names,
+            destination_names,
             f"{revision.pipe.slo.p95:g}",
             escape(revision.pipe.description),
         )
@@ -147,7 +147,7 @@ async def _set_paused(
         "paused" if current_revision is not None and current_revision.paused else "active",
     )
     action = "pause the pipe" if paused else "resume the pipe"
-    async with target.principals.audited(action, {subject: old_state}) as after:
+    async with target.principals.audited(action, {subject: old_state}) as values_after:
         await publish(target.kafka, target.topics, records)
-        after[subject] = state
+        values_after[subject] = state
     console.print(f"{pipe} is {state}.", highlight=False)

@@ -77,9 +77,9 @@ async def query(
         if tables == [RECEIPTS]:
             await _load(database, target, tables, since_ms, records)
         else:
-            async with target.principals.audited("read event data", {subject: None}) as after:
+            async with target.principals.audited("read event data", {subject: None}) as values_after:
                 await _load(database, target, tables, since_ms, records)
-                after[subject] = {"query": sql}
+                values_after[subject] = {"query": sql}
         result = select(database, sql, rows=rows, within_s=within_s)
     finally:
         database.close()
@@ -103,9 +103,9 @@ async def _load(
             table_of = {
                 topic: table for table in tables for topic in topics_of(table, topics, existing_names)
             }
-            if missing := table_of.keys() - set(existing_names):
+            if missing_tables := table_of.keys() - set(existing_names):
                 raise Misconfigured(
-                    f"{target.kafka} has no topic {', '.join(missing)}; is the name of the stream right?"
+                    f"{target.kafka} has no topic {', '.join(missing_tables)}; is the name of the stream right?"
                 )
             counts = await partition_counts(target.kafka, list(table_of))
             partitions = [
@@ -151,6 +151,6 @@ def print_result(result: Result, *, wide: bool, as_json: bool) -> None:
     ]
     listing = table(*headings)
     for row in result.rows:
-        texts = ["" if value is None else str(value) for value in row]
-        listing.add_row(*(escape(text if wide else short(text)) for text in texts))
+        value_texts = ["" if value is None else str(value) for value in row]
+        listing.add_row(*(escape(text if wide else short(text)) for text in value_texts))
     print_table(listing, console)

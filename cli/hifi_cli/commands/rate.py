@@ -26,7 +26,7 @@ from hifi_cli.rate.chart import chart
 from hifi_cli.rate.event_load import EventLoad, read_sizes
 from hifi_cli.rate.rate_search import RateSearch
 from hifi_cli.rate.rating import Rating
-from hifi_cli.rate.report import is_whole, line, notes, report, sentence, tables
+from hifi_cli.rate.report import footnotes, is_whole, line, report, sentence, tables
 from hifi_cli.rate.step import RateStep
 from hifi_infra.mesh.mesh import Mesh
 from hifi_infra.mesh.plan import Plan, read_scale
@@ -194,8 +194,8 @@ def _print_report(numbers: dict[str, Any], *, as_json: bool) -> None:
         return
     for table in tables(numbers):
         print_table(table, console)
-    for note in notes(numbers):
-        console.print(note, highlight=False)
+    for footnote in footnotes(numbers):
+        console.print(footnote, highlight=False)
     limit = numbers["bottleneck"]
     console.print(f"\nBottleneck: [bold]{limit['service']}[/] ({escape(limit['why'])})", highlight=False)
     is_rated = numbers["rated"] is not None

@@ -138,7 +138,7 @@ def verify(
             verify_envelope(content, REPORT, key)
     except ValueError as error:
         raise HifiError(
-            f"{file} is not valid: {error}. Ask whoever made it for a new copy and the public key"
+            f"{file} is not valid: {error}. Ask its author for a new copy and the public key"
         ) from None
     key_text = base64.b64encode(key.public_bytes_raw()).decode()
     console.print(f"{escape(str(file))} is as it was signed with the key {key_text}.", highlight=False)

@@ -152,7 +152,7 @@ async def force(
     kafka: Kafka = None,
     stream: Stream = None,
 ) -> None:
-    """Have the control plane take the next step of a rollout although it would wait. Your name is put on record.
+    """Have the control plane take the next action of a rollout although it would wait. Your name is put on record.
 
     Examples:
       hifi rollout force flights
@@ -222,9 +222,9 @@ async def _write(
 ) -> None:
     """Publish a change of a rollout that people drive, with its entries in the audit."""
     subject = f"pipe/{pipe}"
-    async with target.principals.audited(action, {subject: _revisions_text(registry, pipe)}) as after:
+    async with target.principals.audited(action, {subject: _revisions_text(registry, pipe)}) as values_after:
         await publish(target.kafka, target.topics, records)
-        after[subject] = _revisions_text(await read_registry(target.kafka, target.topics), pipe)
+        values_after[subject] = _revisions_text(await read_registry(target.kafka, target.topics), pipe)
 
 
 def _revisions_text(registry: RegistrySnapshot, pipe: str) -> str:

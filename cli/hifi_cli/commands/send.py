@@ -139,7 +139,9 @@ def _print_result(client: IngestClient, file: str, problem: Exception | None, *,
     if as_json:
         totals = {"accepted": counts.accepted, "refused": counts.refused}
         refusals = [{"number": number, "reason": reason} for number, reason in counts.refusals]
-        in_flight = [{"first": first, "last": last} for first, last in client.in_flight]
+        in_flight = [
+            {"first": first_number, "last": last_number} for first_number, last_number in client.in_flight
+        ]
         interruption = {"problem": str(problem) if problem else None, "in_flight": in_flight}
         print_json(totals | {"repeats": counts.repeats, "refusals": refusals} | interruption)
     else:
@@ -147,10 +149,10 @@ def _print_result(client: IngestClient, file: str, problem: Exception | None, *,
             print_text(f"{file}:{number}: {reason}")
         suffix = f", {counts.refused:,} refused" if counts.refused else ""
         console.print(f"{counts.accepted:,} event(s) accepted{suffix}", highlight=False)
-        for first, last in client.in_flight:
+        for first_number, last_number in client.in_flight:
             console.print(
-                f"{file}:{first} to {last} were in flight: they may be accepted or not; sending them again makes new"
-                " events unless the pipe declares source.id",
+                f"{file}:{first_number} to {last_number} were in flight: they may be accepted or not; sending them"
+                " again makes new events unless the pipe declares source.id",
                 highlight=False,
             )
     if isinstance(problem, Interrupted):

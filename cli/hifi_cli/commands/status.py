@@ -121,11 +121,11 @@ async def gather(target: Target, seconds: float) -> dict[str, Any]:
 
 async def _instances(instances: list[RunningInstance], seconds: float) -> list[InstanceStatus]:
     ports = [instance.port for instance in instances]
-    before = await service_metrics.read_all_counters(ports)
+    counters_before = await service_metrics.read_all_counters(ports)
     answers = await asyncio.gather(*map(readiness, ports))
     if instances:
         await asyncio.sleep(seconds)
-    after = await service_metrics.read_all_counters(ports)
+    counters_after = await service_metrics.read_all_counters(ports)
     statuses = []
     for instance, answer in zip(instances, answers, strict=True):
         counter = service_metrics.ACCEPTED if instance.service == "ingest" else service_metrics.READ
@@ -138,7 +138,9 @@ async def _instances(instances: list[RunningInstance], seconds: float) -> list[I
                 answer.ready,
                 answer.state,
                 list(answer.waiting.values()),
-                service_metrics.per_second(before[instance.port], after[instance.port], counter),
+                service_metrics.per_second(
+                    counters_before[instance.port], counters_after[instance.port], counter
+                ),
                 str(instance.log),
             )
         )

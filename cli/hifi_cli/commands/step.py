@@ -120,18 +120,21 @@ async def explain(
     progress = await _progress(target, name)
     subject = f"stream/{target.topics.stream}"
     sought_ids: set[str] = set()
-    async with target.principals.audited("read event data", {subject: None}) as after:
+    async with target.principals.audited("read event data", {subject: None}) as values_after:
         with _answering(target):
             if identifier is not None:
                 since_ms = parse_time_ms(since, time.time())
-                places, sought_ids = await _places(target, progress.pipes, identifier, since_ms)
+                event_ranges, sought_ids = await _event_ranges(target, progress.pipes, identifier, since_ms)
             else:
                 assert bounds is not None
                 assert partition is not None
-                first = int(bounds[1])
-                places = {partition: range(first, int(bounds[2] or first) + 1)}
-            earlier, records = await _records(target, places)
-        after[subject] = {"explain": name, "offsets": {str(number): str(places[number]) for number in places}}
+                first_offset = int(bounds[1])
+                event_ranges = {partition: range(first_offset, int(bounds[2] or first_offset) + 1)}
+            earlier, records = await _records(target, event_ranges)
+        values_after[subject] = {
+            "explain": name,
+            "offsets": {str(number): str(event_ranges[number]) for number in event_ranges},
+        }
     events = _explained(name, progress, earlier, records)
     missing_ids = _missing(target, name)
     rows = [_row(event, missing_ids) for event in events if identifier is None or event.event in sought_ids]
@@ -180,10 +183,11 @@ async def compare(
     pipe, target = load_pipe(file), kafka_target(data, kafka, stream)
     read_pipes = await _read_pipes(target, file, pipe)
     progress = await _progress(target, pipe.pipe)
-    names = tuple(read_pipe.pipe for read_pipe in read_pipes)
-    if progress.pipes != names:
+    pipe_names = tuple(read_pipe.pipe for read_pipe in read_pipes)
+    if progress.pipes != pipe_names:
         raise Misconfigured(
-            f"{pipe.pipe} reads {' and '.join(progress.pipes)}, and by {file} {' and '.join(names)}: no event is common"
+            f"{pipe.pipe} reads {' and '.join(progress.pipes)}, and by {file} {' and '.join(pipe_names)}: no event is"
+            " common"
         )
     since_ms = parse_time_ms(since, time.time())
     with _answering(target):
@@ -195,14 +199,14 @@ async def compare(
             f"{count:,} records are more than {records:,}: shorten --since, or allow more with --records"
         )
     no_event = Misconfigured(
-        f"no event of {' or '.join(names)} was enriched since {since}: give an earlier --since"
+        f"no event of {' or '.join(pipe_names)} was enriched since {since}: give an earlier --since"
     )
     if not count:
         raise no_event
     subject = f"stream/{target.topics.stream}"
-    async with target.principals.audited("read event data", {subject: None}) as after:
+    async with target.principals.audited("read event data", {subject: None}) as values_after:
         comparison = await _compared(target, pipe, read_pipes, progress, ranges)
-        after[subject] = {"compare": pipe.pipe, "since": since}
+        values_after[subject] = {"compare": pipe.pipe, "since": since}
     if not comparison.events:
         raise no_event
     if as_json:
@@ -279,8 +283,8 @@ def _comparison_json(name: str, comparison: "StepDifferences") -> dict[str, Any]
         "step": name,
         "changes": [change._asdict() for change in comparison.changes],
         "events": [
-            {"kept": kept, "declared": declared, "events": event_count}
-            for (kept, declared), event_count in comparison.events.most_common()
+            {"kept": kept_verdict, "declared": declared_verdict, "events": event_count}
+            for (kept_verdict, declared_verdict), event_count in comparison.events.most_common()
         ],
         "from": _time(comparison.from_ms),
         "until": _time(comparison.until_ms),
@@ -302,8 +306,8 @@ def _print_comparison(comparison: "StepDifferences") -> None:
     else:
         console.print("nothing in the step is changed")
     events = table(">\nevents", "\nin force", "\nin the file")
-    for (kept, declared), number in comparison.events.most_common():
-        events.add_row(f"{number:,}", _title(kept), _title(declared))
+    for (kept_verdict, declared_verdict), number in comparison.events.most_common():
+        events.add_row(f"{number:,}", _title(kept_verdict), _title(declared_verdict))
     print_table(events, console)
     if comparison.until_ms is None or comparison.from_ms >= comparison.until_ms:
         console.print("\nno result has all its events in this time: give an earlier --since", highlight=False)
@@ -378,7 +382,7 @@ async def _progress(target: Target, name: str) -> "Progress":
     return progress
 
 
-async def _places(
+async def _event_ranges(
     target: Target, pipes: Sequence[str], identifier: str, since_ms: int | None
 ) -> tuple[dict[int, range], set[str]]:
     """Partition to offsets of an event and its copies, from the first to the last; and its identities."""
@@ -393,8 +397,10 @@ async def _places(
                 if text == event.seq or text == dict(reversed(record.headers)).get("ce_id"):
                     offsets.setdefault(record.partition, []).append(record.offset)
                     identities.add(event.seq.decode())
-    places = {partition: range(min(numbers), max(numbers) + 1) for partition, numbers in offsets.items()}
-    return places, identities
+    event_ranges = {
+        partition: range(min(numbers), max(numbers) + 1) for partition, numbers in offsets.items()
+    }
+    return event_ranges, identities
 
 
 async def _ranges(target: Target, consumer: Any, since_ms: int | None) -> dict[TopicPartition, range]:
@@ -407,22 +413,25 @@ async def _ranges(target: Target, consumer: Any, since_ms: int | None) -> dict[T
 
 
 async def _records(
-    target: Target, places: dict[int, range]
+    target: Target, event_ranges: dict[int, range]
 ) -> tuple[list["EnrichedRecord"], list["EnrichedRecord"]]:
-    """The records before the places, and those there."""
-    if sum(map(len, places.values())) > _MOST:
+    """The records before the ranges, and those in them."""
+    if sum(map(len, event_ranges.values())) > _MOST:
         raise Misconfigured(f"these are more than {_MOST:,} records: give a shorter range")
     earlier: list[EnrichedRecord] = []
     records: list[EnrichedRecord] = []
     async with topic_consumer(target.kafka, "hifi-step") as consumer:
-        tps = {TopicPartition(target.topics.enriched, number): place for number, place in places.items()}
+        tps = {
+            TopicPartition(target.topics.enriched, number): offsets
+            for number, offsets in event_ranges.items()
+        }
         ranges = {
-            tp: range(max(held.start, tps[tp].start - _EARLIER), min(held.stop, tps[tp].stop))
-            for tp, held in (await offset_ranges(consumer, tps)).items()
+            tp: range(max(held_range.start, tps[tp].start - _EARLIER), min(held_range.stop, tps[tp].stop))
+            for tp, held_range in (await offset_ranges(consumer, tps)).items()
         }
         async for batch in read_ranges(consumer, ranges):
             for record in map(_record, batch):
-                (records if record.offset >= places[record.partition].start else earlier).append(record)
+                (records if record.offset >= event_ranges[record.partition].start else earlier).append(record)
     return earlier, records
 
 

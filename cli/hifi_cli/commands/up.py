@@ -354,10 +354,10 @@ def _durability(mesh: Mesh) -> str:
 def example_request(url: str, pipe: Pipe) -> str:
     """Return a curl command that sends one event to a pipe."""
     key = "$KEY"
-    if (first := pipe.source.keys[0]).env:
-        key = f"${first.env}"
-    elif first.file:
-        key = f"$(cat {first.file})"
+    if (first_key := pipe.source.keys[0]).env:
+        key = f"${first_key.env}"
+    elif first_key.file:
+        key = f"$(cat {first_key.file})"
     head = f"curl -i -H \"Authorization: Bearer {key}\" -H 'Content-Type: application/json'"
     if Format.JSON in pipe.source.formats:
         return f'{head} -d \'{{"hello": "world"}}\' {url}/v1/pipes/{pipe.pipe}/events'
@@ -370,6 +370,8 @@ def example_request(url: str, pipe: Pipe) -> str:
 
 def _python_path(pipes: Path | None, data: Path) -> list[Path]:
     """Return the folders to import functions from: this folder of pipes, and those of the pipes published earlier."""
-    before = running.read(data)
+    mesh_before = running.read(data)
     folders = [pipes.resolve()] if pipes else []
-    return folders + [folder for folder in (before.python_path if before else []) if folder not in folders]
+    return folders + [
+        folder for folder in (mesh_before.python_path if mesh_before else []) if folder not in folders
+    ]

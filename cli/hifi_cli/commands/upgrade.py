@@ -123,9 +123,9 @@ async def _changes(target: Target, principal: str) -> list[UpgradeChange]:
         existing_topics = await topic_facts(bootstrap, [topic.name for topic in all_topics])
         changes += topic_changes(all_topics, partitions, existing_topics, service_access)
     entries = principals(topics, principal, [control])
-    missing = await missing_acls(target.kafka, entries) or []
+    missing_entries = await missing_acls(target.kafka, entries) or []
     optional = {principal_of(topics, principal, role) for role in OPTIONAL}
-    return changes + _acl_changes(_of_existing_users(missing, entries, optional))
+    return changes + _acl_changes(_of_existing_users(missing_entries, entries, optional))
 
 
 async def _published(target: Target) -> RegistrySnapshot | None:
@@ -136,17 +136,23 @@ async def _published(target: Target) -> RegistrySnapshot | None:
 
 
 def _of_existing_users(
-    missing: Sequence[tuple[str, Acl]], entries: Mapping[str, Sequence[Acl]], optional: Collection[str]
+    missing_entries: Sequence[tuple[str, Acl]],
+    entries: Mapping[str, Sequence[Acl]],
+    optional: Collection[str],
 ) -> list[tuple[str, Acl]]:
     """The missing entries, but for those of optional users who have none: the mesh does without them."""
-    counts = Counter(name for name, _ in missing)
-    return [(name, acl) for name, acl in missing if name not in optional or counts[name] < len(entries[name])]
+    counts = Counter(name for name, _ in missing_entries)
+    return [
+        (name, acl)
+        for name, acl in missing_entries
+        if name not in optional or counts[name] < len(entries[name])
+    ]
 
 
-def _acl_changes(missing: Sequence[tuple[str, Acl]]) -> list[UpgradeChange]:
+def _acl_changes(missing_entries: Sequence[tuple[str, Acl]]) -> list[UpgradeChange]:
     """The missing entries by principal and resource."""
     operations: dict[tuple[str, str, str], list[str]] = {}
-    for principal_name, acl in missing:
+    for principal_name, acl in missing_entries:
         name = acl.name + "*" * acl.prefixed
         operations.setdefault((principal_name, acl.resource, name), []).append(acl.operation)
     return [

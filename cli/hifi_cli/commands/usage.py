@@ -58,19 +58,19 @@ def added_up(answers: Iterable[Sequence[Mapping[str, Any]]]) -> list[dict[str, A
     """The rows of the API, those of several colours added up."""
     merged_rows: dict[tuple[str, str], dict[str, Any]] = {}
     for row in (row for rows in answers for row in rows):
-        before = merged_rows.get((row["day"], row["pipe"]))
-        merged_rows[row["day"], row["pipe"]] = dict(row) if before is None else _sum(before, row)
+        earlier_row = merged_rows.get((row["day"], row["pipe"]))
+        merged_rows[row["day"], row["pipe"]] = dict(row) if earlier_row is None else _sum(earlier_row, row)
     return [merged_rows[day_and_pipe] for day_and_pipe in sorted(merged_rows)]
 
 
 def _sum(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
     keys = {key["key"]: dict(key) for key in first["keys"]}
     for key in second["keys"]:
-        before = keys.get(key["key"], {"events": 0, "bytes": 0})
+        earlier_totals = keys.get(key["key"], {"events": 0, "bytes": 0})
         keys[key["key"]] = {
             "key": key["key"],
-            "events": before["events"] + key["events"],
-            "bytes": before["bytes"] + key["bytes"],
+            "events": earlier_totals["events"] + key["events"],
+            "bytes": earlier_totals["bytes"] + key["bytes"],
         }
     return {
         **first,

@@ -71,13 +71,15 @@ def wait(
     wait_start = datetime.now(UTC) if event_time else None
     api, end_s = observe_api(data, url), monotonic_s() + within_s
     while True:
-        missing = missing_of(watermarks_of(api, pipe), pipe, destination, until_time, wait_start, chain=chain)
-        if not missing:
+        missing_lines = missing_of(
+            watermarks_of(api, pipe), pipe, destination, until_time, wait_start, chain=chain
+        )
+        if not missing_lines:
             return
         if monotonic_s() >= end_s:
             break
         time.sleep(min(_POLL_S, max(0.0, end_s - monotonic_s())))
-    for line in missing:
+    for line in missing_lines:
         console.print(line, highlight=False, markup=False)
     raise typer.Exit(NOT_SETTLED)
 
@@ -135,9 +137,11 @@ def missing_of(
     Raises:
         Misconfigured: the pipe has no such destination.
     """
-    names = [row["destination"] for row in rows]
-    if destination is not None and rows and destination not in names:
-        raise Misconfigured(f"{pipe} has no destination {destination!r}; it has {', '.join(names)}")
+    destination_names = [row["destination"] for row in rows]
+    if destination is not None and rows and destination not in destination_names:
+        raise Misconfigured(
+            f"{pipe} has no destination {destination!r}; it has {', '.join(destination_names)}"
+        )
     if not rows:
         return [f"{pipe}: nothing is stated yet"]
     rows = [row for row in rows if destination in (None, row["destination"])]

@@ -1,4 +1,4 @@
-"""`hifi demo --control`: a tour of the control plane on a mesh under load, step by step."""
+"""`hifi demo --control`: a tour of the control plane on a mesh under load, part by part."""
 
 import asyncio
 import contextlib
@@ -9,9 +9,9 @@ from typing import Any, Final
 import orjson
 
 from hifi.control.action import ActionKind, ActionState
+from hifi.control.action_right import ActionLog
 from hifi.control.releases.deployment import Deployment, DeploymentState
 from hifi.control.rollout_status import RolloutState, RolloutStatus
-from hifi.control.steps import ActionLog
 from hifi.control.verdict import Condition
 from hifi.delivery.dead_letters.letter import DeadLetter, DeadLetterFilter
 from hifi.delivery.dead_letters.reader import letters
@@ -22,8 +22,8 @@ from hifi.pipe.registry import read_registry
 from hifi_cli.demo.expected import Expected
 from hifi_cli.demo.load_test import MeshRun
 from hifi_cli.demo.releases import SERVICE, write_leaking_release
+from hifi_cli.demo.tour_parts import PartFailed, TourParts, require
 from hifi_cli.demo.tour_report import report
-from hifi_cli.demo.tour_steps import StepFailed, TourSteps, require
 from hifi_cli.demo.verify import Comparison, RequestLogReader, SentEvent, read_send_log
 from hifi_cli.mesh_state.control_plane import ControlPlane
 from hifi_cli.mesh_state.manage_api import ManageApi
@@ -76,16 +76,16 @@ class ControlTour(MeshRun):
     Attributes:
         load_test: with the mesh; its plan is of `with_control_plane`.
         rate: events per second.
-        steps: of the tour.
+        parts: of the tour.
         replayed: ids of the events that were dead letters and were replayed.
     """
 
     rate: float
-    steps: TourSteps
+    parts: TourParts
     replayed: set[str] = field(default_factory=set)
 
     async def run(self) -> dict[str, Any]:
-        """Take the tour and return its report; the tour ends with the first step that fails.
+        """Take the tour and return its report; the tour ends with the first part that fails.
 
         Raises:
             HifiError: the mesh did not start, or a process of the tour failed.
@@ -94,14 +94,14 @@ class ControlTour(MeshRun):
         rows = await asyncio.to_thread(workspace.write_events, round(self.rate * _MOST_S))
         (pipe,) = await asyncio.to_thread(workspace.pipes)
         pipe = _changed(pipe, slo=_WANTED)
-        self.steps.tell("starting the mesh and its control plane")
+        self.parts.tell("starting the mesh and its control plane")
         await self.load_test.start(lambda _: [])
         assert mesh.plan.control_topics is not None
         log = ActionLog(mesh.bootstrap, mesh.plan.control_topics.actions, "hifi-tour")
         await log.start()
         control = ControlPlane(mesh.bootstrap, mesh.plan.control_topics)
         try:
-            with contextlib.suppress(StepFailed):
+            with contextlib.suppress(PartFailed):
                 await self._declare(control, pipe)
                 async with self._load():
                     await self._ramp(control, _with_header(pipe))
@@ -117,17 +117,17 @@ class ControlTour(MeshRun):
         finally:
             await log.stop()
         if not workspace.send_log.exists():
-            return report(self.steps.ended, {}, Comparison(), {}, set())
+            return report(self.parts.ended, {}, Comparison(), {}, set())
         sent_events = read_send_log(workspace.send_log)
         expectations = Expected(workspace.mask_key)
         expected = {name: expectations.deliveries(name, rows[name]) for name in sent_events}
         comparison = await self.load_test.wait_for_arrivals(
             RequestLogReader(workspace.request_log), sent_events, expected
         )
-        with contextlib.suppress(StepFailed):
+        with contextlib.suppress(PartFailed):
             await self._agree(sent_events, expected, comparison)
         return report(
-            self.steps.ended,
+            self.parts.ended,
             sent_events,
             comparison,
             expected,
@@ -135,9 +135,9 @@ class ControlTour(MeshRun):
         )
 
     async def _declare(self, control: ControlPlane, pipe: Pipe) -> None:
-        with self.steps.step("a pipe is declared through the management API") as remarks:
+        with self.parts.part("a pipe is declared through the management API") as remarks:
             await asyncio.to_thread(self._change_pipe, pipe)
-            status = await self.steps.until(
+            status = await self.parts.until(
                 lambda: _status(control, pipe),
                 lambda status: status.state.final,
                 lambda status: status.reason,
@@ -146,8 +146,8 @@ class ControlTour(MeshRun):
             remarks.append(f"revision {status.revision} is in force")
 
     async def _ramp(self, control: ControlPlane, pipe: Pipe) -> None:
-        with self.steps.step("a changed pipe gets its keys in phases") as remarks:
-            await self.steps.until(
+        with self.parts.part("a changed pipe gets its keys in phases") as remarks:
+            await self.parts.until(
                 self._arrived, lambda count: count > 0, lambda _: "the first events arrive"
             )
             await asyncio.to_thread(self._change_pipe, pipe)
@@ -160,25 +160,25 @@ class ControlTour(MeshRun):
                     shares.append(status.share)
                 return status
 
-            status = await self.steps.until(read_status, lambda status: status.state.final, _phase)
+            status = await self.parts.until(read_status, lambda status: status.state.final, _phase)
             phases = ", ".join(f"{share / 100:g} %" for share in shares)
             require(status.state is RolloutState.IN_FORCE, f"{status.state.value}: {status.reason}")
             require({1000, 5000} <= set(shares), f"only the phases {phases} were seen")
             remarks.append(f"{phases} of the keys, then revision {status.revision} is in force")
 
     async def _roll_back_pipe(self, control: ControlPlane, pipe: Pipe) -> None:
-        with self.steps.step("a version that makes dead letters is rolled back") as remarks:
+        with self.parts.part("a version that makes dead letters is rolled back") as remarks:
             await asyncio.to_thread(self._change_pipe, pipe)
-            status = await self.steps.until(
+            status = await self.parts.until(
                 lambda: _status(control, pipe), lambda status: status.state.final, _phase
             )
             require(status.state is RolloutState.ROLLED_BACK, f"{status.state.value}: {status.reason}")
             remarks.append(status.reason)
 
     async def _replay(self) -> None:
-        with self.steps.step("the dead letters are replayed with the version before") as remarks:
+        with self.parts.part("the dead letters are replayed with the version before") as remarks:
             # Events on their way when the version was rolled back become dead letters a little later.
-            await self.steps.until(
+            await self.parts.until(
                 self._replay_remaining,
                 lambda count: count == 0 and bool(self.replayed),
                 "{:,} were left".format,
@@ -201,31 +201,31 @@ class ControlTour(MeshRun):
         return len(dead_letters)
 
     async def _refuse_scale_in(self, control: ControlPlane, release: str) -> None:
-        with self.steps.step(
+        with self.parts.part(
             f"while a release of {SERVICE} is deployed, no instance of it is removed"
         ) as remarks:
             output = self.load_test.mesh.instances["scale"][0].log
-            before = len(output.read_text("utf-8"))
+            length_before = len(output.read_text("utf-8"))
             await control.deploy(SERVICE, release, 1)
 
             async def refusal() -> str:
                 """The reason why scale has not removed the canary, which is one instance more than the load needs."""
-                lines = output.read_text("utf-8")[before:].splitlines()
+                lines = output.read_text("utf-8")[length_before:].splitlines()
                 refusals = [line for line in lines if f"a deployment of {SERVICE} runs" in line]
                 return str(orjson.loads(refusals[0])["reason"]) if refusals else ""
 
             remarks.append(
-                await self.steps.until(refusal, bool, lambda _: "the canary starts, and is not needed")
+                await self.parts.until(refusal, bool, lambda _: "the canary starts, and is not needed")
             )
 
     async def _roll_back_release(self, control: ControlPlane, release: str) -> None:
-        with self.steps.step("the release leaks memory and is rolled back") as remarks:
+        with self.parts.part("the release leaks memory and is rolled back") as remarks:
 
             async def newest() -> Deployment:
                 """The deployment now."""
                 return (await control.deployments())[SERVICE]
 
-            deployment = await self.steps.until(
+            deployment = await self.parts.until(
                 newest,
                 lambda status: status.release == release and status.state.final and not status.canary,
                 lambda status: f"{status.state.value}: {status.reason}",
@@ -241,13 +241,13 @@ class ControlTour(MeshRun):
                     instance.spec.release == release for instance in self.load_test.mesh.instances[SERVICE]
                 )
 
-            await self.steps.until(
+            await self.parts.until(
                 instances_on_release, lambda count: count == 0, "{} instances still run it".format
             )
             remarks.append(deployment.reason)
 
     async def _scale_in(self, log: ActionLog) -> None:
-        with self.steps.step("an instance that is not needed is removed") as remarks:
+        with self.parts.part("an instance that is not needed is removed") as remarks:
             mesh = self.load_test.mesh
             await mesh.scale(SERVICE, INSTANCES + 1, "the tour adds an instance that is not needed")
 
@@ -255,21 +255,25 @@ class ControlTour(MeshRun):
                 """Instances that run."""
                 return len(mesh.instances[SERVICE])
 
-            await self.steps.until(instances, lambda count: count == INSTANCES, "{} instances".format)
+            await self.parts.until(instances, lambda count: count == INSTANCES, "{} instances".format)
 
             async def removal() -> str:
-                """The newest step on the service and its outcome, empty while it runs."""
+                """The newest action on the service and its outcome, empty while it runs."""
                 await log.catch_up()
-                last = log.history.last(f"service/{SERVICE}")
-                has_ended = last is not None and last.state is not ActionState.STARTED
-                return f"{last.kind.value} {last.state.value}" if last is not None and has_ended else ""
+                last_action = log.history.last(f"service/{SERVICE}")
+                has_ended = last_action is not None and last_action.state is not ActionState.STARTED
+                return (
+                    f"{last_action.kind.value} {last_action.state.value}"
+                    if last_action is not None and has_ended
+                    else ""
+                )
 
-            outcome = await self.steps.until(removal, bool, lambda _: "the step ends")
+            outcome = await self.parts.until(removal, bool, lambda _: "the action ends")
             require(outcome == f"{ActionKind.SCALE_IN.value} {ActionState.DONE.value}", outcome)
             remarks.append(f"{SERVICE} has {INSTANCES} instances again")
 
     async def _settle(self, control: ControlPlane) -> None:
-        with self.steps.step("the stream is stable again") as remarks:
+        with self.parts.part("the stream is stable again") as remarks:
             await self._replay_remaining()
 
             async def condition() -> str:
@@ -283,7 +287,7 @@ class ControlTour(MeshRun):
                     else ": ".join((verdict.condition.value, *verdict.reasons))
                 )
 
-            text = await self.steps.until(
+            text = await self.parts.until(
                 condition, lambda condition_text: condition_text == Condition.STABLE.value, str
             )
             remarks.append(text)
@@ -291,7 +295,7 @@ class ControlTour(MeshRun):
     async def _agree(
         self, sent_events: Mapping[str, SentEvent], expected: Mapping[str, Any], comparison: Comparison
     ) -> None:
-        with self.steps.step("observe and the request log agree that nothing is lost or repeated") as remarks:
+        with self.parts.part("observe and the request log agree that nothing is lost or repeated") as remarks:
             plan = self.load_test.mesh.plan
             assert plan.console is not None
             observe = ObserveApi(plan.console, read_token(plan.token))
@@ -300,14 +304,14 @@ class ControlTour(MeshRun):
             written_events = {
                 name: event for name, event in sent_events.items() if event.accepted or name in arrived_names
             }
-            last = max(event.answered_ns for event in written_events.values()) // 60_000_000_000
+            last_minute = max(event.answered_ns for event in written_events.values()) // 60_000_000_000
 
             async def closed() -> int:
                 """The newest minute whose account is closed, in minutes since 1970."""
                 return int((await asyncio.to_thread(observe.get, "/api/v1/status"))["closed_minute"] or 0)
 
-            await self.steps.until(
-                closed, lambda minute: minute >= last, lambda _: "the last minute is closed", _CLOSED_S
+            await self.parts.until(
+                closed, lambda minute: minute >= last_minute, lambda _: "the last minute is closed", _CLOSED_S
             )
             deliveries = {name: len(expected[name]) for name in written_events}
             # observe keeps the deliveries of dead letters that were replayed apart.
@@ -325,7 +329,7 @@ class ControlTour(MeshRun):
                 minutes = (await asyncio.to_thread(observe.get, path))["minutes"]
                 return {name: sum(row[name] for row in minutes) for name in expected_counts}
 
-            await self.steps.until(
+            await self.parts.until(
                 counted,
                 lambda counts: counts == expected_counts,
                 lambda counts: f"observe counts {counts}, expected {expected_counts}",

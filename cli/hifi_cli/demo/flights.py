@@ -43,22 +43,22 @@ def table(name: str) -> list[Row]:
 
 def rows(count: int, first: int = 0) -> Iterator[tuple[str, Row]]:
     """Yield `count` flights from number `first` on, spread over the year, each with its event id."""
-    names, lines = _lines()
+    column_names, lines = _lines()
     for index in range(first, first + count):
         repetition, step = divmod(index, FLIGHTS)
         number = step * STRIDE % FLIGHTS
         yield (
             f"flight-{number}" + (f"-{repetition}" if repetition else ""),
-            dict(zip(names, lines[number].split(","), strict=True)),
+            dict(zip(column_names, lines[number].split(","), strict=True)),
         )
 
 
 def of_day(month: int, day: int) -> list[tuple[str, Row]]:
     """The flights that were scheduled for a day, each with its event id."""
-    names, lines = _lines()
+    column_names, lines = _lines()
     prefix = f"2013,{month},{day},"
     return [
-        (f"flight-{number}", dict(zip(names, line.split(","), strict=True)))
+        (f"flight-{number}", dict(zip(column_names, line.split(","), strict=True)))
         for number, line in enumerate(lines)
         if line.startswith(prefix)
     ]

@@ -93,19 +93,19 @@ class LoadProcesses:
         """
         self.progress.phase = "waiting for the remaining deliveries"
         comparison = Comparison()
-        missing = {
+        missing_deliveries = {
             (path, name)
             for name, request in sent_events.items()
             if request.accepted
             for path in expected[name]
         }
         last_s = time.monotonic()
-        while missing and time.monotonic() - last_s < QUIET_S:
+        while missing_deliveries and time.monotonic() - last_s < QUIET_S:
             await self.count()
             if await asyncio.to_thread(_compare, arrivals, expected, comparison):
                 last_s = time.monotonic()
-                missing -= comparison.arrived.keys()
-            self.progress.missing = len(missing)
+                missing_deliveries -= comparison.arrived.keys()
+            self.progress.missing = len(missing_deliveries)
             await asyncio.sleep(POLL_S)
         await asyncio.sleep(LATE_S)
         await self.count()

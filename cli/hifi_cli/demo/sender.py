@@ -182,8 +182,8 @@ def requests(
     url: SplitResult, key: str, lines: Iterator[str], batch: int
 ) -> Iterator[tuple[list[str], list[bytes]]]:
     """Return ids and text of each request. The time of the events is inserted between the pieces of the text."""
-    for first in lines:
-        bodies = [line.strip() for line in (first, *islice(lines, batch - 1))]
+    for first_line in lines:
+        bodies = [line.strip() for line in (first_line, *islice(lines, batch - 1))]
         events = [json.loads(body) for body in bodies]
         make_request = _single if batch == 1 else _batch
         yield [event["id"] for event in events], make_request(url, key, events, bodies)

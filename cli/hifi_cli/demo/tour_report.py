@@ -6,13 +6,13 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from hifi_cli.demo.tour_steps import TourStep
+from hifi_cli.demo.tour_parts import TourPart
 from hifi_cli.demo.verify import Comparison, SentEvent
 from hifi_cli.display.tables import table
 
 
 def report(
-    steps: Sequence[TourStep],
+    parts: Sequence[TourPart],
     sent_events: Mapping[str, SentEvent],
     comparison: Comparison,
     expected: Mapping[str, Any],
@@ -25,7 +25,7 @@ def report(
     ]
     lost_ids = set(accepted_ids) - set(delivered_ids) - dead_ids
     return {
-        "steps": [step.json() for step in steps],
+        "steps": [part.json() for part in parts],
         "accepted": len(accepted_ids),
         "delivered": len(delivered_ids),
         "lost": len(lost_ids),
@@ -37,11 +37,11 @@ def report(
 
 
 def is_good(numbers: Mapping[str, Any]) -> bool:
-    """Whether every step showed what it should, and every accepted event was delivered once."""
+    """Whether every part showed what it should, and every accepted event was delivered once."""
     failure_counts = ("lost", "duplicates", "dead_lettered", "mismatched")
-    steps_ok = all(step["ok"] for step in numbers["steps"])
+    parts_ok = all(part["ok"] for part in numbers["steps"])
     return (
-        steps_ok
+        parts_ok
         and numbers["accepted"] == numbers["delivered"] > 0
         and not any(numbers[name] for name in failure_counts)
     )
@@ -49,10 +49,10 @@ def is_good(numbers: Mapping[str, Any]) -> bool:
 
 def tour_table(numbers: Mapping[str, Any], title: str) -> Table:
     """The table printed at the end of a tour."""
-    rows = table(">step", "what it shows", "seen", ">time", title=f"\n{title}")
-    for number, step in enumerate(numbers["steps"], 1):
-        remark = escape(step["seen"]) if step["ok"] else f"[bold red]{escape(step['seen'])}[/]"
-        rows.add_row(str(number), step["name"], remark, f"{step['seconds']:,.0f} s")
+    rows = table(">part", "what it shows", "seen", ">time", title=f"\n{title}")
+    for number, part in enumerate(numbers["steps"], 1):
+        remark = escape(part["seen"]) if part["ok"] else f"[bold red]{escape(part['seen'])}[/]"
+        rows.add_row(str(number), part["name"], remark, f"{part['seconds']:,.0f} s")
     rows.caption = ", ".join(
         f"{count:,} {name.replace('_', '-')}" for name, count in numbers.items() if isinstance(count, int)
     )

@@ -146,13 +146,13 @@ class Workspace:
         Raises:
             Retryable: it does not answer within 10 s.
         """
-        end = time.monotonic() + START_S
+        end_s = time.monotonic() + START_S
         while True:
             try:
                 await self.counts()
                 return
             except OSError:
-                if time.monotonic() > end:
+                if time.monotonic() > end_s:
                     raise Retryable(
                         f"the destination did not start; its log is in {self.data / 'logs'}"
                     ) from None

@@ -80,7 +80,7 @@ class MeshView:
 
     async def _measure(self) -> None:
         while True:
-            before = self._counts
+            counts_before = self._counts
             self._counts = await service_metrics.read_all_counters(
                 instance.spec.port for instance in self._mesh.all() if instance.process.running
             )
@@ -90,7 +90,7 @@ class MeshView:
                     service_metrics.ACCEPTED if instance.spec.service == "ingest" else service_metrics.READ
                 )
                 self._rates[port] = service_metrics.per_second(
-                    before.get(port), self._counts.get(port), counter
+                    counts_before.get(port), self._counts.get(port), counter
                 )
                 self._memory[instance.name] = instance.rss_bytes()
             await asyncio.sleep(MEASURE_S)

@@ -79,9 +79,9 @@ class ControlPlane:
                     )
                     for name, pipe in pipes.items()
                 ]
-                async with self._audited("declare by file", self._numbers(declared, pipes)) as after:
+                async with self._audited("declare by file", self._numbers(declared, pipes)) as values_after:
                     appended_declarations = await log.append(declarations)
-                    after |= {
+                    values_after |= {
                         f"pipe/{declaration.name}": declaration.number
                         for declaration in appended_declarations
                     }
@@ -116,14 +116,14 @@ class ControlPlane:
             if before.paused == paused:
                 return
             action = "pause the pipe" if paused else "resume the pipe"
-            async with self._audited(action, self._numbers(log.declared, [name])) as after:
+            async with self._audited(action, self._numbers(log.declared, [name])) as values_after:
                 appended_declarations = await log.append(
                     [before.with_pause(author(), now_us(), paused=paused)]
                 )
                 if not appended_declarations:
                     actor = log.declared.newest[name].author
                     raise Misconfigured(f"{actor} changed {name} in the meantime; run the command again")
-                after[f"pipe/{name}"] = appended_declarations[0].number
+                values_after[f"pipe/{name}"] = appended_declarations[0].number
 
     async def declared(self) -> Mapping[str, Declaration]:
         """Pipe to its newest declaration.
@@ -194,9 +194,9 @@ class ControlPlane:
             )
         request = request_about(status, kind, author(), now_us())
         subject = f"pipe/{pipe}"
-        async with self._audited(f"{kind.value} the rollout", {subject: status.declaration}) as after:
+        async with self._audited(f"{kind.value} the rollout", {subject: status.declaration}) as values_after:
             await self._write(self.topics.requests, [request.record()])
-            after[subject] = request.number
+            values_after[subject] = request.number
         return status
 
     async def deploy(self, service: str, release: str, batch: int) -> None:
@@ -210,9 +210,9 @@ class ControlPlane:
         current_deployment = (await self.deployments()).get(service)
         async with self._audited(
             "deploy", {subject: current_deployment and current_deployment.release}
-        ) as after:
+        ) as values_after:
             await self._write(self.topics.releases, [new_release.record()])
-            after[subject] = release
+            values_after[subject] = release
 
     async def deployments(self) -> Mapping[str, Deployment]:
         """Service to how far its newest desired release is.
@@ -250,9 +250,11 @@ class ControlPlane:
             )
         subject = f"service/{service}"
         request = deployment_request(status, kind, author(), now_us())
-        async with self._audited(f"{kind.value} the deployment", {subject: status.state.value}) as after:
+        async with self._audited(
+            f"{kind.value} the deployment", {subject: status.state.value}
+        ) as values_after:
             await self._write(self.topics.requests, [request.record()])
-            after[subject] = f"asked to {kind.value}"
+            values_after[subject] = f"asked to {kind.value}"
         return status
 
     def _audited(self, action: str, before: Mapping[str, Any]) -> AbstractAsyncContextManager[dict[str, Any]]:

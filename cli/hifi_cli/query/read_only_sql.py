@@ -19,11 +19,11 @@ def tables_read(sql: str, tables: Iterable[str]) -> list[str]:
     Raises:
         Misconfigured: it is not one query, changes something, or reads what is not there.
     """
-    names = list(tables)
-    table_list = f"there are the tables {', '.join(names)}, each with the columns {', '.join(NAMES)}"
+    table_names = list(tables)
+    table_list = f"there are the tables {', '.join(table_names)}, each with the columns {', '.join(NAMES)}"
     database = sqlite3.connect(":memory:")
     try:
-        create_tables(database, names)
+        create_tables(database, table_names)
         pages = dict(database.execute("SELECT rootpage, name FROM sqlite_schema"))
         database.set_authorizer(read_only_sql.only_reads)
         # The authorizer is not told of every table that is read: the columns of a USING are left out.
@@ -35,7 +35,7 @@ def tables_read(sql: str, tables: Iterable[str]) -> list[str]:
     finally:
         database.close()
     opened_tables = {pages.get(page) for _, step, _, page, *_ in steps if step == "OpenRead"}
-    read_tables = [name for name in names if name in opened_tables]
+    read_tables = [name for name in table_names if name in opened_tables]
     if not read_tables:
         raise Misconfigured(f"the query reads no table; {table_list}")
     return read_tables

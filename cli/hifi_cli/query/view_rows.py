@@ -98,21 +98,24 @@ def merged(colours: Mapping[str, ViewRows]) -> ViewRows:
         Misconfigured: the view is declared in different ways.
     """
     answers = list(colours.values())
-    first = answers[0]
-    if any((answer.key, answer.columns) != (first.key, first.columns) for answer in answers):
+    first_answer = answers[0]
+    if any((answer.key, answer.columns) != (first_answer.key, first_answer.columns) for answer in answers):
         raise Misconfigured(
             f"{' and '.join(colours)} declare the view with different fields; start both with the same folder of pipes"
         )
     newest_rows: dict[tuple[Any, ...], Row] = {}
     for answer in answers:
         for row in answer.rows:
-            key = tuple(row[name] for name in first.key)
+            key = tuple(row[name] for name in first_answer.key)
             known_row = newest_rows.get(key)
             if known_row is None or _position(row) > _position(known_row):
                 newest_rows[key] = row
     complete_time = _earliest([answer.complete_until for answer in answers])
     return ViewRows(
-        first.key, first.columns, [newest_rows[key] for key in sorted(newest_rows)], complete_time
+        first_answer.key,
+        first_answer.columns,
+        [newest_rows[key] for key in sorted(newest_rows)],
+        complete_time,
     )
 
 
@@ -138,8 +141,8 @@ def query(view: ViewRows, table: str, sql: str, *, rows: int, within_s: float) -
     columns = {name: _TYPES[ViewType(kind)] for name, kind in view.columns.items()}
     database = sqlite3.connect(":memory:")
     try:
-        declared = ", ".join(f'"{name}" {kind}' for name, kind in columns.items())
-        database.execute(f'CREATE TABLE "{table}" ({declared})')
+        columns_sql = ", ".join(f'"{name}" {kind}' for name, kind in columns.items())
+        database.execute(f'CREATE TABLE "{table}" ({columns_sql})')
         placeholders = ", ".join("?" * len(columns))
         database.executemany(
             f'INSERT INTO "{table}" VALUES ({placeholders})',  # noqa: S608 - the name of a view has no quotation marks

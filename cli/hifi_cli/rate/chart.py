@@ -74,7 +74,7 @@ def _lag_panel(steps: Sequence[Mapping[str, Any]], numbers: Mapping[str, Any], t
 
 def _cost_panel(steps: Sequence[Mapping[str, Any]], top: float) -> list[str]:
     """Draw one stacked bar for each step: the CPU cost of each service."""
-    names = list(steps[0]["cpu_seconds_per_million"])
+    service_names = list(steps[0]["cpu_seconds_per_million"])
     max_cost = max(sum(step["cpu_seconds_per_million"].values()) for step in steps) or 1
     unit = 10 ** math.floor(math.log10(max_cost))
     elements = [f'<text x="{LEFT}" y="{top - 8}">CPU-seconds per million events</text>']
@@ -82,15 +82,15 @@ def _cost_panel(steps: Sequence[Mapping[str, Any]], top: float) -> list[str]:
         elements += _grid(top + PANEL * (1 - count * unit / max_cost), f"{count * unit:,g}")
     x_of = _x_scale(steps)
     for step in steps:
-        base = top + PANEL
-        for name, colour in zip(names, COLOURS, strict=False):
+        baseline = top + PANEL
+        for name, colour in zip(service_names, COLOURS, strict=False):
             size = PANEL * step["cpu_seconds_per_million"][name] / max_cost
-            base -= size
+            baseline -= size
             elements.append(
-                f'<rect x="{x_of(step["rate"]) - 9:.1f}" y="{base:.1f}" width="18" height="{size:.1f}" '
+                f'<rect x="{x_of(step["rate"]) - 9:.1f}" y="{baseline:.1f}" width="18" height="{size:.1f}" '
                 f'fill="{colour}"/>'
             )
-    for index, (name, colour) in enumerate(zip(names, COLOURS, strict=False)):
+    for index, (name, colour) in enumerate(zip(service_names, COLOURS, strict=False)):
         y = top + 16 + 18 * index
         elements.append(
             f'<rect x="{WIDTH - RIGHT + 20}" y="{y - 10}" width="11" height="11" fill="{colour}"/>'

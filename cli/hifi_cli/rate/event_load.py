@@ -71,16 +71,16 @@ class EventLoad:
         self, rows: Mapping[str, Row], events: Mapping[str, Mapping[str, Any]]
     ) -> Iterator[tuple[str, list[str]]]:
         """Yield id and padding of each event that needs padding."""
-        texts = [",".join(row.values()) for row in rows.values()]
+        row_texts = [",".join(row.values()) for row in rows.values()]
         generator = random.Random(1)  # noqa: S311 - repeatable sizes, no secret
         low, high = math.log(max(1, self.min_bytes)), math.log(self.max_bytes)
         index = 0
         for name, event in events.items():
-            missing = math.exp(generator.uniform(low, high)) - len(orjson.dumps(event))
+            missing_bytes = math.exp(generator.uniform(low, high)) - len(orjson.dumps(event))
             padding = []
-            while missing > 0:
-                padding.append(texts[index % len(texts)][: int(missing) + 1])
-                missing -= len(padding[-1]) + 3
+            while missing_bytes > 0:
+                padding.append(row_texts[index % len(row_texts)][: int(missing_bytes) + 1])
+                missing_bytes -= len(padding[-1]) + 3
                 index += 1
             if padding:
                 yield name, padding

@@ -162,8 +162,8 @@ class Rating:
         return await asyncio.to_thread(measure_step, rate, sent_events, expected, comparison, usage)
 
     def _write(self, count: int) -> dict[str, Mapping[str, object]]:
-        first, self._first = self._first, self._first + count
-        return dict(self.load.write(self.load_test.workspace, count, first))
+        first_number, self._first = self._first, self._first + count
+        return dict(self.load.write(self.load_test.workspace, count, first_number))
 
 
 def _increase(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
@@ -173,8 +173,12 @@ def _increase(before: Mapping[str, float], after: Mapping[str, float]) -> dict[s
 def _busy(before: Any, after: Any) -> float:
     """Return the share of CPU time that was not idle; 1 means that all cores were busy."""
     spent_s = [end_s - start_s for start_s, end_s in zip(before, after, strict=True)]
-    names = before._fields
-    idle_s = sum(seconds for name, seconds in zip(names, spent_s, strict=True) if name in ("idle", "iowait"))
+    kind_names = before._fields
+    idle_s = sum(
+        seconds for name, seconds in zip(kind_names, spent_s, strict=True) if name in ("idle", "iowait")
+    )
     # The time of guests is already part of `user`.
-    total = sum(seconds for name, seconds in zip(names, spent_s, strict=True) if not name.startswith("guest"))
+    total = sum(
+        seconds for name, seconds in zip(kind_names, spent_s, strict=True) if not name.startswith("guest")
+    )
     return 1 - idle_s / total if total else 0.0

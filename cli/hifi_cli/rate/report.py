@@ -23,12 +23,12 @@ def report(rating: Rating, cores: int, desired_rate: float | None) -> dict[str, 
     mesh, rated_step = rating.load_test.mesh, rating.rated
     instances = {name: len(service_instances) for name, service_instances in mesh.instances.items()}
     load = desired_rate or (rated_step.rate if rated_step else None)
-    last = rating.steps[-1]
+    last_step = rating.steps[-1]
     failed_steps = [step for step in rating.steps if failure_reason(step, rating.slo_ms)]
     limit = bottleneck(
-        min(failed_steps, key=lambda step: step.rate) if failed_steps else last, cores, instances
+        min(failed_steps, key=lambda step: step.rate) if failed_steps else last_step, cores, instances
     )
-    capacity_needs = needs((rated_step or last).per_million, load, mesh.partitions or 1) if load else {}
+    capacity_needs = needs((rated_step or last_step).per_million, load, mesh.partitions or 1) if load else {}
     headroom = rating.headroom
     return {
         "rated": step_report(rated_step, rating.slo_ms) if rated_step else None,
@@ -128,7 +128,7 @@ def _outside_processes(numbers: Mapping[str, Any]) -> Table:
     return rows
 
 
-def notes(numbers: Mapping[str, Any]) -> list[str]:
+def footnotes(numbers: Mapping[str, Any]) -> list[str]:
     """Explain the tables."""
     lines = []
     if numbers["planned_for"]:

@@ -125,8 +125,8 @@ def pipes_page() -> str:
 
 def _settings_of_kinds() -> Iterator[type[BaseModel]]:
     """Yield the settings of the kinds of destinations that are part of hifi."""
-    names = {kind.name for kind in entry_points(group=DESTINATIONS) if kind.value.startswith("hifi")}
-    for name in sorted(names - {HTTP}):
+    kind_names = {kind.name for kind in entry_points(group=DESTINATIONS) if kind.value.startswith("hifi")}
+    for name in sorted(kind_names - {HTTP}):
         yield installed_kind(name).settings
 
 

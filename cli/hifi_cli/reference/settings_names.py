@@ -22,12 +22,12 @@ def settings_names(root: Path) -> str:
     Args:
         root: of the repository.
     """
-    texts = [(root / "docs" / "settings.md").read_text("utf-8")]
-    texts += [
+    page_texts = [(root / "docs" / "settings.md").read_text("utf-8")]
+    page_texts += [
         file.read_text("utf-8")
         for folder in _FOLDERS
         for file in sorted((root / folder).rglob("*"))
         if file.suffix in _SUFFIXES and file.is_file() and ".venv" not in file.parts
     ]
-    names = sorted({name for text in texts for name in _NAME.findall(text)})
-    return "".join(f"{name}\n" for name in names)
+    setting_names = sorted({name for text in page_texts for name in _NAME.findall(text)})
+    return "".join(f"{name}\n" for name in setting_names)

@@ -126,9 +126,9 @@ def _mesh(data: Path, env: dict[str, str]) -> Iterator[str]:
     """Run `hifi up` in the block and yield what it printed when it was ready, without the log of its phases."""
     log = data / "up.log"
     with _running([str(HIFI), "up", "--pipes", "examples/hello"], log, env):
-        end = time.monotonic() + READY_S
+        end_s = time.monotonic() + READY_S
         while READY not in log.read_text():
-            if time.monotonic() > end:
+            if time.monotonic() > end_s:
                 raise TimeoutError(log.read_text())
             time.sleep(0.2)
         time.sleep(1)

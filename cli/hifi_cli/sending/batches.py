@@ -79,11 +79,13 @@ class BatchReader:
     async def batch(self) -> RequestBatch | None:
         """Wait for an event and return it with all others that have been read; None at the end: see `failed`."""
         async with self._batch_lock:
-            first = self._next or await self._take()
+            first_event = self._next or await self._take()
             self._next = None
-            if first is None:
+            if first_event is None:
                 return None
-            batch = RequestBatch(f"{self._run_id}-{first.number}", [first], len(first.data) + 1)
+            batch = RequestBatch(
+                f"{self._run_id}-{first_event.number}", [first_event], len(first_event.data) + 1
+            )
             while len(batch.items) < self._max_events and not self._queue.empty():
                 event = await self._take()
                 if event is None:

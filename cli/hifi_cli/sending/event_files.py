@@ -81,13 +81,13 @@ def read_events(
 
 
 def _guess(reader: io.BufferedReader, name: str) -> FileFormat:
-    first = reader.peek(1 << 12).lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
+    first_byte = reader.peek(1 << 12).lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
     suffix = _SUFFIXES.get(Path(name).suffix.lower())
     if suffix == "json":
         return FileFormat.JSON
     if suffix:
         return FileFormat(suffix)
-    return {b"[": FileFormat.JSON, b"{": FileFormat.NDJSON}.get(first, FileFormat.CSV)
+    return {b"[": FileFormat.JSON, b"{": FileFormat.NDJSON}.get(first_byte, FileFormat.CSV)
 
 
 def _lines(lines: Iterable[bytes | None]) -> Iterator[FileEvent | UnreadableEvent]:
@@ -314,9 +314,9 @@ def _too_large_row(lines: _CsvLines, header: list[str]) -> UnreadableEvent:
 
 
 def _endless(lines: _CsvLines, problem: str) -> Misconfigured:
-    first = lines.number - len(lines.row) + 1
+    first_line = lines.number - len(lines.row) + 1
     return Misconfigured(
-        f"line {first}: a cell has more than {MAX_EVENT_BYTES} bytes, or its quotation mark is"
+        f"line {first_line}: a cell has more than {MAX_EVENT_BYTES} bytes, or its quotation mark is"
         f" not closed ({problem}); the rows before it are sent"
     )
 

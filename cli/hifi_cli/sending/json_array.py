@@ -28,7 +28,7 @@ class ArrayItem(NamedTuple):
 
 
 class NotAnArray(Exception):
-    """The array is damaged: from a byte on its items cannot be told apart."""
+    """The array is damaged: from a byte on its items cannot be separated."""
 
     def __init__(self, offset: int, reason: str) -> None:
         super().__init__(f"{reason} at byte {offset}")

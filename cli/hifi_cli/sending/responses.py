@@ -67,19 +67,21 @@ def _without_accepted(batch: RequestBatch, event_results: list[dict[str, Any]]) 
     recognizes by it an event that is in Kafka already, so that one can only be sent again in the whole batch.
     """
     outcomes = {event["index"]: event.get("outcome") for event in event_results}
-    refused = [event for index, event in enumerate(batch.items) if outcomes.get(index) == "refused"]
+    refused_events = [event for index, event in enumerate(batch.items) if outcomes.get(index) == "refused"]
     accepted_count = list(outcomes.values()).count("accepted")
-    is_certain = batch.tries == 1 and accepted_count + len(refused) == len(batch.items)
+    is_certain = batch.tries == 1 and accepted_count + len(refused_events) == len(batch.items)
     if not accepted_count or not is_certain:
         return ResponseDecision(retry=[batch])
-    return ResponseDecision(accepted_count, _batches_of(batch, refused))
+    return ResponseDecision(accepted_count, _batches_of(batch, refused_events))
 
 
 def _without_refused(batch: RequestBatch, event_results: list[dict[str, Any]]) -> ResponseDecision:
     details = {event["index"]: str(event["detail"]) for event in event_results}
-    refused = [(event.number, details[index]) for index, event in enumerate(batch.items) if index in details]
+    refused_details = [
+        (event.number, details[index]) for index, event in enumerate(batch.items) if index in details
+    ]
     remaining_events = [event for index, event in enumerate(batch.items) if index not in details]
-    return ResponseDecision(refused=refused, retry=_batches_of(batch, remaining_events))
+    return ResponseDecision(refused=refused_details, retry=_batches_of(batch, remaining_events))
 
 
 def _halved(batch: RequestBatch) -> ResponseDecision:

@@ -100,8 +100,8 @@ def data_columns(pipe: Pipe, settings: IcebergSettings) -> Mapping[str, SqlType]
         Misconfigured: the type of a field is not declared, or a key is no column.
     """
     columns = dict(settings.columns) or _declared_types(pipe)
-    names = [*columns, *(name for name in settings.attributes if name not in columns), *OWN_COLUMNS]
-    if conflict := alike_names(names):
+    column_names = [*columns, *(name for name in settings.attributes if name not in columns), *OWN_COLUMNS]
+    if conflict := alike_names(column_names):
         raise Misconfigured(
             f"{conflict}: many readers of tables, Spark among them, ignore case; rename one of them"
         )

@@ -25,7 +25,7 @@ def _one_log(settings: IcebergSettings) -> str | None:
         return None
     return (
         "with `mode: upsert` two services lake would write files with a row of the same key at the same time, and a "
-        "deleted row leaves no trace by which an older event is told"
+        "deleted row leaves no trace by which an older event is recognized"
     )
 
 

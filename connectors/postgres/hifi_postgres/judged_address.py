@@ -21,13 +21,13 @@ async def with_judged_addresses(options: Mapping[str, Any], pipe: str) -> dict[s
     """
     hosts = str(options.get("hostaddr") or options.get("host") or "").split(",")
     ports = str(options.get("port") or _PORT).split(",")
-    names = str(options.get("host") or "").split(",")
+    host_names = str(options.get("host") or "").split(",")
     judged_addresses, pinned_ports, pinned_names = [], [], []
     egress_rules = egress(pipe)
     try:
         for index, host in enumerate(hosts):
             port = (ports[index] if len(ports) > 1 else ports[0]) or _PORT
-            name = names[index] if len(names) == len(hosts) else host
+            name = host_names[index] if len(host_names) == len(hosts) else host
             if not host or host.startswith(("/", "@")):  # a socket of this machine
                 if reason := egress_rules.refusal(
                     EgressKind.DATABASE, host or "localhost", "127.0.0.1", int(port)

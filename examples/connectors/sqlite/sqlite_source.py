@@ -46,7 +46,7 @@ class SqliteRows(PolledSource):
     async def read(self, turn: SourceTurn) -> None:
         """Read until the turn is over."""
         done: int = turn.entries.get("done", 0)
-        # A batch is written down before it is written to `raw`: whoever reads after a crash writes the same rows again,
+        # A batch is written down before it is written to `raw`: the reader after a crash writes the same rows again,
         # with the same accepted time.
         batch: dict[str, int] | None = turn.entries.get("batch")
         while not turn.over():

@@ -88,12 +88,12 @@ def executor_command(variables: Mapping[str, str]) -> tuple[list[str], list[str]
     Args:
         variables: as the driver has set them.
     """
-    missing = [
+    missing_variables = [
         name for name in (*EXECUTOR_ARGUMENTS.values(), "SPARK_EXECUTOR_MEMORY") if name not in variables
     ]
-    if missing:
+    if missing_variables:
         sys.exit(
-            f"cluster.py: an executor is started by a driver, which sets {', '.join(missing)}: "
+            f"cluster.py: an executor is started by a driver, which sets {', '.join(missing_variables)}: "
             "use a master k8s://, as the chart does with services.NAME.executors"
         )
     numbers = sorted(int(match[1]) for match in map(JAVA_OPTION.fullmatch, variables) if match)

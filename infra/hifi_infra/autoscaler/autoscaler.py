@@ -147,7 +147,7 @@ class Autoscaler:
     def _measure_cpu(self, now_s: float) -> dict[str, float | None]:
         """Average cores of the instances that ran at the last measurement too; None without any."""
         elapsed_s = now_s - self._measured_s
-        before, self._cpu, self._measured_s = self._cpu, {}, now_s
+        cpu_before_s, self._cpu, self._measured_s = self._cpu, {}, now_s
         shares: dict[str, float | None] = {}
         for service in self._policies:
             cpu_s = {
@@ -155,7 +155,9 @@ class Autoscaler:
             }
             self._cpu |= cpu_s
             increases = [
-                (total - before[name]) / elapsed_s for name, total in cpu_s.items() if name in before
+                (total - cpu_before_s[name]) / elapsed_s
+                for name, total in cpu_s.items()
+                if name in cpu_before_s
             ]
             shares[service] = sum(increases) / len(increases) if increases and elapsed_s > 0 else None
         return shares

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class BurstStep(StrEnum):
-    """A step of the splitter."""
+class BurstAction(StrEnum):
+    """What the splitter does."""
 
     NOTHING = "nothing"
     SPLIT = "split"
@@ -41,8 +41,8 @@ class RateSample:
     per_s: float | None
 
 
-def decide(policy: BurstPolicy, samples: Sequence[RateSample], *, split: bool) -> BurstStep:
-    """The step to take now.
+def decide(policy: BurstPolicy, samples: Sequence[RateSample], *, split: bool) -> BurstAction:
+    """What to do now.
 
     A rate that is not known counts as neither high nor low: the shares stay.
 
@@ -54,9 +54,9 @@ def decide(policy: BurstPolicy, samples: Sequence[RateSample], *, split: bool) -
     if split:
         join_rate = policy.above_per_s * policy.join_ratio
         is_over = _held_for(samples, policy.join_after_s, lambda rate: rate <= join_rate)
-        return BurstStep.JOIN if is_over else BurstStep.NOTHING
+        return BurstAction.JOIN if is_over else BurstAction.NOTHING
     is_high = _held_for(samples, policy.split_after_s, lambda rate: rate > policy.above_per_s)
-    return BurstStep.SPLIT if is_high else BurstStep.NOTHING
+    return BurstAction.SPLIT if is_high else BurstAction.NOTHING
 
 
 def _held_for(samples: Sequence[RateSample], for_s: float, condition: Callable[[float], bool]) -> bool:

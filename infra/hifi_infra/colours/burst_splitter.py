@@ -1,4 +1,4 @@
-"""Splits the requests between both colours while one alone would not carry them: measures, decides, takes a step."""
+"""Splits the requests between both colours while one alone would not carry them: measures, decides, acts."""
 
 import asyncio
 import time
@@ -14,7 +14,7 @@ from hifi.control.action import ActionKind
 from hifi.delivery.colours import NAMES, WHOLE_SHARE, Colours, ColourState, other
 from hifi.runtime import log
 from hifi.runtime.errors import HifiError
-from hifi_infra.colours.burst import BurstPolicy, BurstStep, RateSample, decide
+from hifi_infra.colours.burst import BurstAction, BurstPolicy, RateSample, decide
 from hifi_infra.colours.operations import ColourOperations
 from hifi_infra.mesh import running
 from hifi_infra.mesh.health_probe import LOOPBACK, get
@@ -69,25 +69,25 @@ class BurstSplitter:
         is_split = not active_names and colours.by == self._actor and bool(self._active)
         if not is_split and not active_names:
             return
-        step = decide(self._policy, self._samples, split=is_split)
+        action = decide(self._policy, self._samples, split=is_split)
         rate = self._samples[-1].per_s
         try:
-            if step is BurstStep.SPLIT:
+            if action is BurstAction.SPLIT:
                 await self._split(
                     colours, active_names[0], f"{rate:.0f} events/s are above {self._policy.above_per_s:g}"
                 )
-            elif step is BurstStep.JOIN:
+            elif action is BurstAction.JOIN:
                 shares = {self._active: WHOLE_SHARE, other(self._active): 0}
                 await self._operations.shift(
                     shares, f"{rate:.0f} events/s fit one colour again", kind=ActionKind.SCALE_IN
                 )
         except (HifiError, KafkaError, OSError, TimeoutError) as error:
-            logger.warning("burst-waits", step=step.value, reason=str(error) or repr(error))
+            logger.warning("burst-waits", action=action.value, reason=str(error) or repr(error))
 
     async def _split(self, colours: Colours, active_name: str, reason: str) -> None:
         if colours.colours[other(active_name)].state is ColourState.ASLEEP:
             logger.warning(
-                "burst-waits", step=BurstStep.SPLIT.value, reason=f"{other(active_name)} is asleep"
+                "burst-waits", action=BurstAction.SPLIT.value, reason=f"{other(active_name)} is asleep"
             )
             return
         half_share = WHOLE_SHARE // 2
@@ -96,11 +96,11 @@ class BurstSplitter:
 
     async def _measure(self) -> RateSample:
         now_s, count = self._clock(), await self._count()
-        before_s, before = self._before
+        before_s, count_before = self._before
         self._before = (now_s, count)
-        if count is None or before is None or now_s <= before_s or count < before:
+        if count is None or count_before is None or now_s <= before_s or count < count_before:
             return RateSample(now_s, None)
-        return RateSample(now_s, (count - before) / (now_s - before_s))
+        return RateSample(now_s, (count - count_before) / (now_s - before_s))
 
 
 def ingests_of(folders: Mapping[str, Path]) -> list[tuple[str, int]]:

@@ -34,7 +34,7 @@ class ColourLog(TopicFollower):
         self.newest_offset = -1
         """Its offset, which grows from record to record; -1: there is none."""
         self._topic = control.colours
-        # Of the actors, too: whoever begins a step later, or writes, refuses what was made of an older record.
+        # Of the actors, too: one that begins an action later, or writes, refuses what was made of an older record.
         self._writer = FencedWriter(bootstrap, control.actor, client_id)
 
     async def write(self, change: Callable[[Colours | None], Awaitable[Colours]]) -> None:

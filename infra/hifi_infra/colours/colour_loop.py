@@ -34,7 +34,7 @@ class ColourRunner(Protocol):
         """Whether it runs.
 
         Raises:
-            Retryable: it cannot be told now.
+            Retryable: it is not known now.
         """
 
     @property

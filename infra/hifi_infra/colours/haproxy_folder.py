@@ -146,8 +146,8 @@ class HAProxyFolder:
             Retryable: HAProxy does not answer.
         """
         answer = await self._command(f"show map {_MAP}")
-        first = int(answer.split()[-1])
-        return {NAMES[0]: first, NAMES[1]: WHOLE_SHARE - first}
+        first_figure = int(answer.split()[-1])
+        return {NAMES[0]: first_figure, NAMES[1]: WHOLE_SHARE - first_figure}
 
     def _write_pem(self, certificate: ServerCertificate) -> str:
         """Write certificate and key to the file that HAProxy reads, without empty lines, which end a command.

@@ -105,15 +105,15 @@ def set_aside(folder: Path, partitions: int) -> Path | None:
     Raises:
         Retryable: the mesh in the folder has not ended yet.
     """
-    before = running.read(folder)
-    if before is None or before.partitions in {0, partitions}:
+    mesh_before = running.read(folder)
+    if mesh_before is None or mesh_before.partitions in {0, partitions}:
         return None
     if running.is_locked(folder):
         raise Retryable(
             f"the mesh of {folder.name} still ends, and a new stream needs its folder {folder}: wait until none of its "
             "processes runs, and try again"
         )
-    name, number = f"{folder.name}-{before.partitions}-partitions", 1
+    name, number = f"{folder.name}-{mesh_before.partitions}-partitions", 1
     while (target := folder.with_name(name if number == 1 else f"{name}-{number}")).exists():
         number += 1
     folder.rename(target)

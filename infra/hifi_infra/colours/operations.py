@@ -1,4 +1,4 @@
-"""Operations on the colours: each is a step that is recorded in the control plane's actions and may be refused."""
+"""Operations on the colours: each is an action that is recorded in the control plane's actions and may be refused."""
 
 import asyncio
 import contextlib
@@ -13,8 +13,8 @@ import orjson
 from aiokafka import TopicPartition
 
 from hifi.control.action import STREAM, Action, ActionHistory, ActionKind
+from hifi.control.action_right import ActionRefused, ActionRight
 from hifi.control.permission import Permission, permission
-from hifi.control.steps import StepRefused, StepRight
 from hifi.control.verdict import Condition, Verdicts
 from hifi.delivery.colours import NAMES, WHOLE_SHARE, Colour, Colours, ColourState, other
 from hifi.delivery.several_logs import require_fit_for_colours
@@ -35,7 +35,7 @@ from hifi_infra.kafka.backlog import LAKE, SERVICES, STEP, ConsumerBacklog, read
 from hifi_infra.kafka.stream_setup import in_force
 
 ACTOR: Final = "colours"
-_STEP_S: Final = 60
+_ACTION_S: Final = 60
 _POLL_S: Final = 0.5
 _SETTLE_S: Final = 3.0
 """Time after the last request for a colour within which requests under way are accepted, and its sources end."""
@@ -60,7 +60,7 @@ class ColourOperations:
         topics: of the stream, the same in both colours.
         runtime: where the colours run.
         by: who asks, for people.
-        forced: whether the person takes the responsibility for a step that would be refused.
+        forced: whether the person takes the responsibility for an action that would be refused.
     """
 
     control_kafka: str
@@ -119,7 +119,7 @@ class ColourOperations:
                 `SCALE_IN`, a burst begins or is over: the first one does not wait for verdicts.
 
         Raises:
-            StepRefused: a colour is not stable, a rollout runs, or another step does.
+            ActionRefused: a colour is not stable, a rollout runs, or another action does.
             HifiError: a colour that gets requests is not ready or awaits write keys, or Kafka does not answer.
         """
         text = ", ".join(f"{name} {share / 100:g} %" for name, share in shares.items())
@@ -144,7 +144,7 @@ class ColourOperations:
                 return shifted
             return shifted.with_state(draining, ColourState.DRAINING, shifted.at_ms, self.by)
 
-        await self._step(kind, text, reason, change)
+        await self._act(kind, text, reason, change)
 
     async def drain(self, name: str, reason: str, within_s: float, tell: Callable[[str], None]) -> None:
         """Give all requests to the other colour, and wait until nothing of this one is in flight or waits.
@@ -171,7 +171,7 @@ class ColourOperations:
         """Drain an idle colour and end all of its processes. Nothing is done for one that is asleep.
 
         Raises:
-            HifiError: it gets requests, does not drain in time, the step is refused, or nothing could start it again.
+            HifiError: it gets requests, does not drain in time, the action is refused, or nothing could start it again.
         """
         await self.runtime.check_sleep(name)
         colours = await self.colours()
@@ -181,7 +181,7 @@ class ColourOperations:
         await self.drain(name, reason, within_s, tell)
         await asyncio.sleep(_SETTLE_S)  # its observe reads the last outcomes
         left_open = await self._left_open(name)
-        await self._step(
+        await self._act(
             ActionKind.SHIFT,
             f"{name} falls asleep",
             reason,
@@ -216,7 +216,7 @@ class ColourOperations:
             The folder with its old stream, where another number of partitions needed a new one.
 
         Raises:
-            HifiError: it is not ready in time, the step is refused, the setup cannot be, or a pipe has a destination
+            HifiError: it is not ready in time, the action is refused, the setup cannot be, or a pipe has a destination
                 that would lose events.
         """
         old_streams: list[Path] = []
@@ -236,7 +236,7 @@ class ColourOperations:
                     old_streams.append(old_folder)
 
             try:
-                await self._step(
+                await self._act(
                     ActionKind.RECOVER,
                     f"{name} wakes with {setup.text() or 'what both were started with'}",
                     reason,
@@ -252,7 +252,7 @@ class ColourOperations:
                     "the old one"
                 ) from error
         elif not colours.colours[name].share:
-            await self._step(
+            await self._act(
                 ActionKind.RECOVER,
                 f"{name} wakes",
                 reason,
@@ -294,30 +294,30 @@ class ColourOperations:
             await self._write(lambda current: current.with_keys(name, colour.woken_ms))
         return True
 
-    async def _step(
+    async def _act(
         self,
         kind: ActionKind,
-        step: str,
+        summary: str,
         reason: str,
         change: Callable[[Colours], Colours],
         prepare: Callable[[], None] = lambda: None,
     ) -> None:
-        """Take a step that writes the next record of the colours, and calls `prepare` just before."""
+        """Take an action that writes the next record of the colours, and calls `prepare` just before."""
         verdicts = {name: await self._verdicts(name) for name in NAMES}
-        before = await self.colours()
+        colours_before = await self.colours()
         awake_names = [
-            name for name, colour in before.colours.items() if colour.state is not ColourState.ASLEEP
+            name for name, colour in colours_before.colours.items() if colour.state is not ColourState.ASLEEP
         ]
-        change(before)  # refuses what cannot be, before anything is recorded
+        change(colours_before)  # refuses what cannot be, before anything is recorded
         start_us = now_us()
         action = Action(
             ACTOR,
             kind,
             STREAM,
-            step,
+            summary,
             reason,
             start_us,
-            start_us + _STEP_S * MICROSECONDS,
+            start_us + _ACTION_S * MICROSECONDS,
             forced_by=self.by if self.forced else "",
         )
 
@@ -335,22 +335,22 @@ class ColourOperations:
             return Permission(granted=True)
 
         async def write(token: int) -> None:
-            """Write the next record, unless another actor has ended this step since it began."""
+            """Write the next record, unless another actor has ended this action since it began."""
 
             async def check() -> None:
-                await step_right.log.catch_up()
-                if all(running_step.token != token for running_step in step_right.log.history.running):
-                    raise StepRefused("another step was taken before this one had changed anything")
+                await action_right.log.catch_up()
+                if all(running_action.token != token for running_action in action_right.log.history.running):
+                    raise ActionRefused("another action was taken before this one had changed anything")
 
             await self._write(change, check, prepare)
 
-        step_right = StepRight(self.control_kafka, self._control.actions, self._control.actor, ACTOR)
+        action_right = ActionRight(self.control_kafka, self._control.actions, self._control.actor, ACTOR)
         async with self._answering():
-            await step_right.start()
+            await action_right.start()
         try:
-            await step_right.take(action, allowed, write)
+            await action_right.take(action, allowed, write)
         finally:
-            await step_right.stop()
+            await action_right.stop()
 
     async def _write(
         self,
@@ -389,18 +389,30 @@ class ColourOperations:
         return [*SERVICES, *_readers_of_enriched(await read_registry(kafka, self.topics))]
 
     async def _left_open(self, name: str) -> list[Mapping[str, Any]]:
-        """The watermarks of a colour that was drained, where deliveries are parked: those come back when it wakes."""
-        statements: dict[bytes | None, Mapping[str, Any]] = {}
+        """The watermarks of a colour that was drained, where deliveries are parked: those come back when it wakes.
+
+        Raises:
+            Misconfigured: one cannot be read, so that nobody knows what is parked.
+            Retryable: Kafka does not answer.
+        """
+        values: dict[bytes | None, bytes] = {}
 
         def take(key: bytes | None, value: bytes | None, _: int) -> None:
             if value is None:
-                statements.pop(key, None)
+                values.pop(key, None)
             else:
-                statements[key] = orjson.loads(value)
+                values[key] = value
 
         async with answering(f"what is parked in {name} cannot be read"):
             await read_topics(await self._running_kafka(name), ACTOR, {self.topics.watermarks: take})
-        return [statement for statement in statements.values() if statement["open"]["parked"]]
+        try:
+            statements = [orjson.loads(value) for value in values.values()]
+            return [statement for statement in statements if statement["open"]["parked"]]
+        except (KeyError, TypeError, ValueError) as error:
+            raise Misconfigured(
+                f"a watermark of {name} cannot be read ({error!r}), so what is parked there is not known: put it to "
+                "sleep with the release that wrote it"
+            ) from None
 
     async def _rollouts(self) -> dict[str, list[str]]:
         """Colour to the names of its pipes with a rollout, of colours that run and have any."""

@@ -22,7 +22,7 @@ class ColourRuntime(Protocol):
         """Bootstrap servers of a colour's Kafka; empty: it does not run.
 
         Raises:
-            Retryable: it cannot be told now; so the other methods.
+            Retryable: it is not known now; the other methods raise it, too.
         """
 
     async def waits_for(self, name: str) -> list[str]:

@@ -22,5 +22,5 @@ class SourceTopics:
 
     def all(self) -> list[Topic]:
         """Both topics, to create them."""
-        names = {self.stream.source_progress, self.stream.collect_leader}
-        return [topic for topic in self.stream.all() if topic.name in names]
+        topic_names = {self.stream.source_progress, self.stream.collect_leader}
+        return [topic for topic in self.stream.all() if topic.name in topic_names]

@@ -123,8 +123,8 @@ def _connector_kinds(service: str, roots: Sequence[Path]) -> list[str]:
         and (project := tomllib.loads(file.read_text("utf-8"))["project"])
     }
     project = projects.get(service.replace("_", "-"), {})
-    names = [re.split(r"[^\w-]", line)[0] for line in project.get("dependencies", ())]
-    groups = [projects[name].get("entry-points", {}) for name in names if name in projects]
+    package_names = [re.split(r"[^\w-]", line)[0] for line in project.get("dependencies", ())]
+    groups = [projects[name].get("entry-points", {}) for name in package_names if name in projects]
     values = [value for group in groups for kinds in group.values() for value in kinds.values()]
     return sorted({value.partition(":")[0] for value in values})
 

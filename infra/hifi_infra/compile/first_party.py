@@ -51,13 +51,13 @@ def source_closure(modules: Iterable[str], roots: Sequence[Path]) -> dict[str, P
 
 def _imports(module: str, file: Path) -> set[str]:
     """Names that a source may import: modules, attributes of modules, and their packages."""
-    names = {module}
+    module_names = {module}
     for node in ast.walk(ast.parse(file.read_bytes())):
         if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
+            module_names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
-            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    for name in list(names):
+            module_names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    for name in list(module_names):
         segments = name.split(".")
-        names |= {".".join(segments[:length]) for length in range(1, len(segments))}
-    return names
+        module_names |= {".".join(segments[:length]) for length in range(1, len(segments))}
+    return module_names

@@ -222,7 +222,7 @@ class ContainerMesh:
         await container.delete(force=True, v=True)
 
     async def _start_again(self, service_container: ServiceContainer) -> None:
-        """Have a container run that was told to stop, or not yet: first what it drains has to end."""
+        """Have a container run that was stopped, or is stopping: first what it drains has to end."""
         container = self._docker.containers.container(service_container.id)
         if service_container.running:
             await self._stop(service_container)
@@ -261,7 +261,7 @@ class ContainerMesh:
         ]
         if not unfinished_containers:
             return containers
-        by_name = {container.name: container for container in containers}
+        containers_by_name = {container.name: container for container in containers}
         for service_container in unfinished_containers:
             container, name = (
                 self._docker.containers.container(service_container.id),
@@ -269,8 +269,8 @@ class ContainerMesh:
             )
             if not service_container.is_next:
                 await container.start()
-            elif name in by_name:
-                await self._start_again(by_name[name])
+            elif name in containers_by_name:
+                await self._start_again(containers_by_name[name])
                 await container.delete(force=True, v=True)
             else:
                 await self._take_over(container, name)

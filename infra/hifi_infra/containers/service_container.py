@@ -149,8 +149,8 @@ def creation(
 
 def _address(networks: Json, preferred_network: str) -> str:
     """Of a container that is in several networks: in the preferred one, which the services of the project share."""
-    names = [preferred_network, *networks]
-    addresses = [networks[name].get("IPAddress", "") for name in names if name in networks]
+    network_names = [preferred_network, *networks]
+    addresses = [networks[name].get("IPAddress", "") for name in network_names if name in networks]
     return next(filter(None, addresses), "")
 
 

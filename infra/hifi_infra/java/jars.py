@@ -113,8 +113,8 @@ def install(jars: Sequence[Jar]) -> None:
     Raises:
         Misconfigured: as `kafka_jars`.
     """
-    if missing := [jar for jar in jars if not is_installed(jar)]:
-        _download(missing, jar_folder())
+    if missing_jars := [jar for jar in jars if not is_installed(jar)]:
+        _download(missing_jars, jar_folder())
 
 
 def _installed(program: str) -> list[Path]:
@@ -216,8 +216,8 @@ def lock() -> str:
         "connect": connect,
         "debezium": debezium,
     }
-    names = [jar.file_name for jar in {jar for jars in programs.values() for jar in jars}]
-    assert len(names) == len(set(names)), "two artifacts share a file name"
+    file_names = [jar.file_name for jar in {jar for jars in programs.values() for jar in jars}]
+    assert len(file_names) == len(set(file_names)), "two artifacts share a file name"
     text = "# Made by `python -m hifi_infra.java.jars --lock` from the pins in that module.\n"
     for name, jars in programs.items():
         text += f"\n[{name}]\n"

@@ -71,13 +71,13 @@ def make_certificate(
     key = ec.generate_private_key(ec.SECP256R1())
     now = datetime.now(UTC)
     until = until or now + LIFE
-    names = [
+    alternative_names = [
         x509.IPAddress(ipaddress.ip_address(LOOPBACK)),
         *map(x509.DNSName, sorted({"localhost", *hosts})),
     ]
     certificate = (
         _builder(name, issuer, key, min(now, until) - _SKEW, until)
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.SubjectAlternativeName(alternative_names), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False
@@ -95,8 +95,8 @@ def expires_within(pem: str, time: timedelta) -> bool:
 def host_names(pem: str) -> set[str]:
     """The host names at which the certificate in this PEM text is valid."""
     extensions = x509.load_pem_x509_certificate(pem.encode()).extensions
-    names = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    return set(names.get_values_for_type(x509.DNSName))
+    alternative_names = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return set(alternative_names.get_values_for_type(x509.DNSName))
 
 
 def _builder(

@@ -301,8 +301,8 @@ class KafkaCluster:
     async def _ready(self, broker: int, least_brokers: int, timeout_s: float) -> None:
         """Wait until the broker's metadata lists itself and at least `least_brokers`."""
         process = self.processes[broker]
-        end = time.monotonic() + timeout_s
-        while time.monotonic() < end:
+        end_s = time.monotonic() + timeout_s
+        while time.monotonic() < end_s:
             if not process.running:
                 code = process.returncode
                 raise BrokerFailed(

@@ -65,17 +65,17 @@ def _choose(brokers: int, ports: Sequence[int], old_ports: Sequence[Ports]) -> t
             )
     used_ports = set(ports)
 
-    def pick(before: int) -> int:
-        is_reusable = before > 0 and before not in used_ports and is_free(before)
-        port = before if is_reusable else free_port(but=used_ports)
+    def pick(old_pair: int) -> int:
+        is_reusable = old_pair > 0 and old_pair not in used_ports and is_free(old_pair)
+        port = old_pair if is_reusable else free_port(but=used_ports)
         used_ports.add(port)
         return port
 
     chosen_ports = []
     for number in range(brokers):
-        before = old_ports[number] if old_ports else Ports(0, 0)
-        broker = ports[number] if ports else pick(before.broker)
-        chosen_ports.append(Ports(broker, pick(before.controller)))
+        old_pair = old_ports[number] if old_ports else Ports(0, 0)
+        broker = ports[number] if ports else pick(old_pair.broker)
+        chosen_ports.append(Ports(broker, pick(old_pair.controller)))
     return tuple(chosen_ports)
 
 

@@ -38,10 +38,10 @@ class EndHistory:
         if not self._end_offsets or committed >= self._end_offsets[-1][1]:
             return 0.0
         now_s = self._end_offsets[-1][0]
-        before = next(
+        passed_s = next(
             (at_s for at_s, end in reversed(self._end_offsets) if end <= committed), self._end_offsets[0][0]
         )
-        return now_s - before
+        return now_s - passed_s
 
 
 class GroupLag:

@@ -132,10 +132,10 @@ async def _users(
     kafka: str, topics: Topics, control: ControlTopics | None, credentials: ClusterCredentials
 ) -> None:
     users = stream_users(topics, control).values()
-    missing = [str(file) for file in map(credentials.password_file, users) if not file.exists()]
-    if missing:
+    missing_files = [str(file) for file in map(credentials.password_file, users) if not file.exists()]
+    if missing_files:
         raise Misconfigured(
-            f"HIFI_CREDENTIALS_FOLDER: there is no password in {', '.join(missing)}; "
+            f"HIFI_CREDENTIALS_FOLDER: there is no password in {', '.join(missing_files)}; "
             f"run hifi_infra.kafka.make_credentials for the stream {topics.stream}"
         )
     await secure_stream(kafka, topics, credentials, control)
@@ -153,7 +153,7 @@ async def wait_for_brokers(kafka: str, brokers: int, wait_s: float) -> int:
     Raises:
         Retryable: there are fewer.
     """
-    end = time.monotonic() + wait_s
+    end_s = time.monotonic() + wait_s
     reported_state = ""
     while True:
         state = "Kafka does not answer"
@@ -168,7 +168,7 @@ async def wait_for_brokers(kafka: str, brokers: int, wait_s: float) -> int:
         if state != reported_state:
             logger.info("kafka-awaited", kafka=kafka, seen=state)
             reported_state = state
-        if time.monotonic() > end:
+        if time.monotonic() > end_s:
             raise Retryable(f"waited {wait_s:.0f} s for Kafka at {kafka}: {state}; check that it runs")
         await asyncio.sleep(RETRY_S)
 

@@ -82,10 +82,10 @@ async def prepare(
             return count
     except (TimeoutError, KafkaError, OSError, Retryable) as error:
         reason = f": {error}" if str(error) else ""
-        refused = (
+        is_refused = (
             isinstance(error, KafkaError) and not error.retriable and not isinstance(error, KafkaTimeoutError)
         )
-        raise (Unprepared if refused else Retryable)(
+        raise (Unprepared if is_refused else Retryable)(
             f"Kafka at {bootstrap} did not answer as expected within {ANSWER_S:.0f} s{reason}; "
             "check that it runs and that this is its address"
         ) from error
@@ -131,13 +131,15 @@ async def put_in_force(
     for pipe in pipes:
         require_possible_changes(pipe, current_pipes)
     outcome = compare(registry, pipes, delete_missing=delete_missing)
-    by_name = {pipe.pipe: pipe for pipe in pipes}
+    pipes_by_name = {pipe.pipe: pipe for pipe in pipes}
     if share is not None:
-        outcome = {name: _with_share(registry, name, by_name, change) for name, change in outcome.items()}
+        outcome = {
+            name: _with_share(registry, name, pipes_by_name, change) for name, change in outcome.items()
+        }
     records = [
         record
         for name, change in outcome.items()
-        for record in _records(registry, name, by_name.get(name), change, share)
+        for record in _records(registry, name, pipes_by_name.get(name), change, share)
     ]
     if records:
         await publish(bootstrap, topics, records)

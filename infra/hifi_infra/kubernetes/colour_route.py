@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from hifi.delivery.colours import NAMES, WHOLE_SHARE
 from hifi.runtime.errors import Misconfigured
-from hifi_infra.kubernetes.fenced_changes import step_of
+from hifi_infra.kubernetes.fenced_changes import token_of
 
 _DEFAULT_WEIGHT: Final = 1
 
@@ -24,7 +24,7 @@ class ColourRoute:
     Attributes:
         name: of the HTTPRoute.
         version: of the resource, which a change names.
-        step: fencing token of the last change; -1: there was none.
+        token: fencing token of the last change; -1: there was none.
         shares: colour to its share of the requests in 1/10,000; empty: no colour gets requests, or rules differ.
         waits_for: why a Gateway does not act by what the route says now; empty: all do.
         rules: of its specification.
@@ -33,7 +33,7 @@ class ColourRoute:
 
     name: str
     version: str
-    step: int
+    token: int
     shares: Mapping[str, int]
     waits_for: str
     rules: Sequence[Json]
@@ -78,7 +78,7 @@ def read(route: Json, backends: Mapping[str, str]) -> ColourRoute:
     return ColourRoute(
         name=metadata["name"],
         version=metadata["resourceVersion"],
-        step=step_of(metadata),
+        token=token_of(metadata),
         shares=shares[0] if all(share == shares[0] for share in shares) else {},
         waits_for=_waits_for(metadata["generation"], route.get("status", {}).get("parents", [])),
         rules=rules,

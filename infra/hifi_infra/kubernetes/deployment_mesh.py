@@ -16,7 +16,7 @@ from hifi.runtime import log
 from hifi.runtime.errors import Misconfigured, Retryable
 from hifi.runtime.http.problem import Problem
 from hifi_infra.kubernetes import service_deployment, service_pod
-from hifi_infra.kubernetes.fenced_changes import FencedChanges, step_of
+from hifi_infra.kubernetes.fenced_changes import FencedChanges, token_of
 from hifi_infra.kubernetes.kubernetes_api import KubernetesApi
 from hifi_infra.kubernetes.service_deployment import COMPONENT, ServiceDeployment
 from hifi_infra.kubernetes.service_pod import Json, PodUsage, ServicePod
@@ -73,7 +73,7 @@ class DeploymentMesh:
             Retryable: the API does not answer.
         """
         deployments = await self._api.list(_APPS, "deployments", self._selector(""))
-        self._token = max((step_of(deployment["metadata"]) for deployment in deployments), default=-1)
+        self._token = max((token_of(deployment["metadata"]) for deployment in deployments), default=-1)
         return self._token
 
     def keep_token(self, token: int) -> None:
@@ -110,8 +110,10 @@ class DeploymentMesh:
                 pod.name: self._used_cpu_s.get(pod.name, 0.0) + _cores(pod, usages.get(pod.name)) * elapsed_s
                 for pod in pods
             }
-            names = _names(deployments, pods)
-            self._executed = [self._instance(pod, names[pod.name], usages.get(pod.name)) for pod in pods]
+            instance_names = _names(deployments, pods)
+            self._executed = [
+                self._instance(pod, instance_names[pod.name], usages.get(pod.name)) for pod in pods
+            ]
             self._unknown = ""
             if no_metrics:
                 raise Retryable(no_metrics)
@@ -259,7 +261,7 @@ class DeploymentMesh:
         )
 
     async def _change(self, service: str, change: Change) -> None:
-        """Make a change to the Deployment of a service, unless another step has changed it since."""
+        """Make a change to the Deployment of a service, unless another action has changed it since."""
         await self._changes.make(service, self._token, lambda: self._deployment(service), change)
 
     async def _until(self, service: str, is_done: PodsCondition, outcome: str) -> None:
@@ -341,7 +343,7 @@ def _service(canary: str) -> str:
 
 def _names(deployments: Sequence[ServiceDeployment], pods: Sequence[ServicePod]) -> Mapping[str, str]:
     """Pod to the name of its instance: that of the canary for the first pod of a release that is judged."""
-    names = {pod.name: pod.name for pod in pods}
+    instance_names = {pod.name: pod.name for pod in pods}
     for deployment in deployments:
         judged_pods = [
             pod
@@ -350,8 +352,8 @@ def _names(deployments: Sequence[ServiceDeployment], pods: Sequence[ServicePod])
         ]
         if judged_pods:
             first_pod = min(judged_pods, key=lambda pod: (pod.created_at, pod.name))
-            names[first_pod.name] = deployment.canary
-    return names
+            instance_names[first_pod.name] = deployment.canary
+    return instance_names
 
 
 def _cores(pod: ServicePod, usage: PodUsage | None) -> float:

@@ -1,8 +1,8 @@
 """Changes of resources that fence an actor that was frozen.
 
 Each is one patch of one resource, made only to the version of it that was read (`resourceVersion`), and writes the
-fencing token of its step into it. So an actor that was frozen changes nothing after another one has acted, even if that
-one runs elsewhere.
+fencing token of its action into it. So an actor that was frozen changes nothing after another one has acted, even if
+that one runs elsewhere.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol, TypeVar
 from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_infra.kubernetes.kubernetes_api import Conflict, KubernetesApi
 
-STEP: Final = "io.github.hifi/step"
+FENCE_ANNOTATION: Final = "io.github.hifi/step"
 """Annotation of a resource with the fencing token of its last change."""
 
 
@@ -28,7 +28,7 @@ class FencedResource(Protocol):
         """Version of the resource, which a change names."""
 
     @property
-    def step(self) -> int:
+    def token(self) -> int:
         """Fencing token of its last change; -1: there was none."""
 
 
@@ -56,45 +56,46 @@ class FencedChanges:
         read: Callable[[], Awaitable[Resource]],
         change: Callable[[Resource], Mapping[str, Any] | None],
     ) -> None:
-        """Change a resource, unless another step has changed it since.
+        """Change a resource, unless another action has changed it since.
 
         Args:
             subject: of the change, for people.
-            token: of the step.
+            token: of the action.
             read: the resource as it is now.
             change: makes the body of the change; None: nothing is left to do.
 
         Raises:
-            Retryable: a later step has changed it, or the API does not answer.
+            Retryable: a later action has changed it, or the API does not answer.
             HifiError: as `read` and `change` raise it.
         """
         while True:
             resource = await read()
-            if resource.step > token:
+            if resource.token > token:
                 raise Retryable(
-                    f"the step {token} is over: step {resource.step} has changed {subject} since (or, after the topics "
-                    f"of steps were made anew: remove the annotation {STEP} of {resource.name})"
+                    f"the action {token} is over: action {resource.token} has changed {subject} since (or, after the "
+                    f"topic of actions was made anew: remove the annotation {FENCE_ANNOTATION} of {resource.name})"
                 )
             body = change(resource)
             if body is None:
                 return
-            annotations = {**body.get("metadata", {}).get("annotations", {}), STEP: str(token)}
+            annotations = {**body.get("metadata", {}).get("annotations", {}), FENCE_ANNOTATION: str(token)}
             metadata = {"resourceVersion": resource.version, "annotations": annotations}
             with contextlib.suppress(Conflict):  # its status changes often: read it again
                 await self._api.merge(self._group, self._kind, resource.name, {**body, "metadata": metadata})
                 return
 
 
-def step_of(metadata: Mapping[str, Any]) -> int:
+def token_of(metadata: Mapping[str, Any]) -> int:
     """The fencing token of the last change, from the metadata of a resource; -1: there was none.
 
     Raises:
         Misconfigured: somebody has changed the annotation.
     """
-    text = metadata.get("annotations", {}).get(STEP, "-1")
+    text = metadata.get("annotations", {}).get(FENCE_ANNOTATION, "-1")
     try:
         return int(text)
     except ValueError:
         raise Misconfigured(
-            f"the annotation {STEP} of {metadata['name']} is {text!r}, not the number of a step: remove it"
+            f"the annotation {FENCE_ANNOTATION} of {metadata['name']} is {text!r}, not the number of an action: "
+            "remove it"
         ) from None

@@ -35,7 +35,7 @@ class RouteFront:
         name: of the HTTPRoute.
         url: where senders reach it.
         backends: colour to the Service of its ingest.
-        token: returns the number of the record that says the shares; it grows, and fences whoever has an earlier one.
+        token: returns the number of the record that says the shares; it grows, and fences actors with an earlier one.
     """
 
     stats = ""

@@ -3,7 +3,7 @@
 A canary is the first pod of the Deployment's next template. It and all further ones of that template have to be ready
 for longer than any deployment lasts before Kubernetes counts them as available, so Kubernetes ends no pod of the
 template before by itself: it ends as many as `maxUnavailable` says, and starts one more than that of the new template.
-So the numbers of both are fields of the Deployment, and stay so if the executor ends in any step.
+So the numbers of both are fields of the Deployment, and stay so if the executor ends at any point.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from hifi.control.releases.desired_release import INSTALLED
-from hifi_infra.kubernetes.fenced_changes import step_of
+from hifi_infra.kubernetes.fenced_changes import token_of
 from hifi_infra.mesh.image_release import image_of, release_of
 
 COMPONENT: Final = "app.kubernetes.io/component"
@@ -45,7 +45,7 @@ class ServiceDeployment:
         canary: name of the instance that is the canary; empty: no release is judged.
         before: release before the one that is judged; empty: none is judged.
         replaced: number of instances of the release before that the judged one has replaced.
-        step: fencing token of the last change; -1: there was none.
+        token: fencing token of the last change; -1: there was none.
         rolling: whether its pods are not all of its template yet.
         containers: of its template.
     """
@@ -58,7 +58,7 @@ class ServiceDeployment:
     canary: str
     before: str
     replaced: int
-    step: int
+    token: int
     rolling: bool
     containers: tuple[Json, ...]
 
@@ -129,7 +129,7 @@ def read(deployment: Json, installed_tag: str) -> ServiceDeployment:
         canary=annotations.get(CANARY, "") if is_judged else "",
         before=annotations.get(BEFORE, "") if is_judged else "",
         replaced=int(spec["strategy"]["rollingUpdate"]["maxUnavailable"]) if is_judged else 0,
-        step=step_of(metadata),
+        token=token_of(metadata),
         rolling=not is_observed or not is_updated or spec["replicas"] == 0,
         containers=containers,
     )

@@ -1,7 +1,7 @@
 """The executor of a mesh: an HTTP API with which actors of the control plane change its instances.
 
-Every change carries the fencing token of the step that it belongs to. The executor refuses a token that is lower than
-the highest one it has seen, so an actor that was frozen in a step changes nothing after another one has acted.
+Every change carries the fencing token of the action that it belongs to. The executor refuses a token that is lower
+than the highest one it has seen, so an actor that was frozen in an action changes nothing after another one has acted.
 """
 
 import asyncio
@@ -62,7 +62,7 @@ class Executor:
     Args:
         mesh: what is changed.
         secret: what an actor must send as bearer token; empty: a new one is made.
-        highest_token: the highest token of the steps of an executor before this one; -1: there was none.
+        highest_token: the highest token of the actions of an executor before this one; -1: there was none.
         keep_token: called with each token that is higher, before its change is made.
         hosts: names with a dot by which it is reached.
     """
@@ -105,28 +105,28 @@ class Executor:
     async def set_count(self, request: Request) -> Response:
         """PUT the number of instances of a service."""
         change, service = await self._read(request, CountChange), request.path_params["service"]
-        async with self._step(change.token):
+        async with self._fenced_change(change.token):
             await self._mesh.scale(service, change.count, change.reason)
         return json_response({"service": service, "count": change.count})
 
     async def set_release(self, request: Request) -> Response:
         """PUT the release of an instance."""
         change, name = await self._read(request, ReleaseChange), request.path_params["name"]
-        async with self._step(change.token):
+        async with self._fenced_change(change.token):
             await self._mesh.set_release(name, change.release, change.reason)
         return json_response({"name": name, "release": change.release})
 
     async def remove(self, request: Request) -> Response:
         """DELETE an instance."""
         change, name = await self._read(request, Removal), request.path_params["name"]
-        async with self._step(change.token):
+        async with self._fenced_change(change.token):
             await self._mesh.remove(name, change.reason)
         return json_response({"name": name})
 
     async def set_default_release(self, request: Request) -> Response:
         """PUT the release of new instances of a service."""
         change, service = await self._read(request, DefaultReleaseChange), request.path_params["service"]
-        async with self._step(change.token):
+        async with self._fenced_change(change.token):
             await self._mesh.set_default_release(service, change.release)
         return json_response({"service": service, "release": change.release})
 
@@ -143,13 +143,13 @@ class Executor:
             raise Problem(400, f"{invalid_fields}; see /openapi.json.") from None
 
     @contextlib.asynccontextmanager
-    async def _step(self, token: int) -> AsyncIterator[None]:
-        """Make a change while no other is made, unless its step is over."""
+    async def _fenced_change(self, token: int) -> AsyncIterator[None]:
+        """Make a change while no other is made, unless its action is over."""
         async with self._changing:
             if token < self._highest_token:
                 raise Problem(
                     409,
-                    f"The step {token} is over: step {self._highest_token} has begun since. Take a new step.",
+                    f"The action {token} is over: action {self._highest_token} has begun since. Begin a new one.",
                     title="Fenced",
                 )
             try:

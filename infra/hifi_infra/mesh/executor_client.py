@@ -54,7 +54,7 @@ class MeshExecutor:
         """Set the number of instances; returns once surplus ones have drained.
 
         Raises:
-            Retryable: the executor does not answer, or refuses: the step is over, or the service cannot be scaled now.
+            Retryable: the executor does not answer, or refuses: the action is over, or the service cannot scale now.
             Misconfigured: it refuses the secret.
         """
         body = {"count": count, "reason": reason, "token": token}

@@ -16,17 +16,17 @@ RELEASE: Final = "/v1/services/{service}/release"
 API: Final = ApiDescription(
     "hifi executor",
     "Changes the instances of a mesh for actors of the control plane, one change at a time. Each change carries the "
-    "fencing token of its step.",
+    "fencing token of its action.",
     {
         400: "The request is invalid, or the mesh cannot make this change.",
         401: "The secret is missing or wrong.",
-        409: "The step is over: another one has begun since.",
+        409: "The action is over: another one has begun since.",
         503: "The change failed; it may be tried again.",
     },
     {"name": "Name of the instance, such as egest-2.", "service": "Name of the service."},
     "secret",
 )
-_Token = Annotated[int, Field(ge=0, lt=2**63, description="Of the step that the change belongs to.")]
+_Token = Annotated[int, Field(ge=0, lt=2**63, description="Of the action that the change belongs to.")]
 
 
 class InstanceChange(BaseModel):

@@ -258,11 +258,11 @@ class Mesh:
         if self.plan.kafka is not None:
             return
         self.phase = "starting Kafka"
-        before = running.read(self.plan.data)
-        brokers = self.plan.brokers or (before.brokers if before else None) or 1
-        secure = before.secure if before and self.plan.secure is None else bool(self.plan.secure)
-        self._kafka_version = self.plan.kafka_version or (before.kafka_version if before else "")
-        self.partitions = (before.partitions if before else 0) or None
+        mesh_before = running.read(self.plan.data)
+        brokers = self.plan.brokers or (mesh_before.brokers if mesh_before else None) or 1
+        secure = mesh_before.secure if mesh_before and self.plan.secure is None else bool(self.plan.secure)
+        self._kafka_version = self.plan.kafka_version or (mesh_before.kafka_version if mesh_before else "")
+        self.partitions = (mesh_before.partitions if mesh_before else 0) or None
         cluster = KafkaCluster(
             self.plan.data / "kafka", brokers=brokers, secure=secure, version=self._kafka_version
         )
@@ -379,7 +379,9 @@ class Mesh:
 
 def processes(mesh: Mesh) -> Mapping[str, Process]:
     """Every process of the mesh by its name, brokers as `broker-1`, for fault injection."""
-    by_name = {instance.name: instance.process for instance in mesh.all()}
+    processes_by_name = {instance.name: instance.process for instance in mesh.all()}
     if mesh.cluster is not None:
-        by_name |= {f"broker-{number}": process for number, process in mesh.cluster.processes.items()}
-    return by_name
+        processes_by_name |= {
+            f"broker-{number}": process for number, process in mesh.cluster.processes.items()
+        }
+    return processes_by_name

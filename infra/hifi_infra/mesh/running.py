@@ -182,8 +182,8 @@ async def wait_for_earlier(data: Path, within_s: float = EARLIER_END_S) -> int:
         else []
     )
     count = len(remaining_processes)
-    end = time.monotonic() + within_s
-    while remaining_processes and time.monotonic() < end:
+    end_s = time.monotonic() + within_s
+    while remaining_processes and time.monotonic() < end_s:
         await asyncio.sleep(0.05)
         remaining_processes = [
             process

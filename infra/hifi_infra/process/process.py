@@ -236,8 +236,8 @@ class Process:
 
     async def _wait_for_group(self) -> None:
         """Wait, at most `GROUP_END_S`, until no process of the group runs any more."""
-        end = time.monotonic() + GROUP_END_S
-        while _group_runs(self.pid) and time.monotonic() < end:
+        end_s = time.monotonic() + GROUP_END_S
+        while _group_runs(self.pid) and time.monotonic() < end_s:
             await asyncio.sleep(POLL_S)
 
     async def _limit_log(self) -> None:

@@ -130,8 +130,8 @@ class _Derivation:
             fields.append(
                 {"name": field, **({"type": field_type} if field in required else _optional(field_type))}
             )
-        if missing := sorted(required - properties.keys()):
-            raise _unmapped(path, f"`required` names {missing[0]}, which `properties` does not have")
+        if missing_names := sorted(required - properties.keys()):
+            raise _unmapped(path, f"`required` names {missing_names[0]}, which `properties` does not have")
         return {**record, "fields": fields}
 
     def _reference(self, reference: Any, path: tuple[str, ...], name: str) -> Any:
@@ -195,8 +195,8 @@ def _has_32_bits(node: Mapping[str, Any]) -> bool:
 
 def _is_enum(node: Mapping[str, Any]) -> bool:
     """Whether the texts of an `enum` are symbols in Avro."""
-    texts = [text for text in node.get("enum", ()) if isinstance(text, str)]
-    return bool(texts) and len(set(texts)) == len(texts) and all(map(_NAME.fullmatch, texts))
+    symbols = [text for text in node.get("enum", ()) if isinstance(text, str)]
+    return bool(symbols) and len(set(symbols)) == len(symbols) and all(map(_NAME.fullmatch, symbols))
 
 
 def _union(branches: Sequence[Any], path: tuple[str, ...]) -> Any:

@@ -149,13 +149,13 @@ class RegistryClient:
             raise Retryable(f"the schema registry does not answer at {url}: {error!r}") from error
 
     async def _read(self, schema: int, answer: Mapping[str, Any]) -> SchemaText:
-        texts: dict[tuple[str, int], str | None] = {}
-        await self._add_references(answer.get("references") or (), texts)
-        references = tuple(text for text in texts.values() if text is not None)
+        texts_by_version: dict[tuple[str, int], str | None] = {}
+        await self._add_references(answer.get("references") or (), texts_by_version)
+        references = tuple(text for text in texts_by_version.values() if text is not None)
         return SchemaText(schema, answer.get("schemaType") or AVRO, answer["schema"], references)
 
     async def _add_references(
-        self, references: Sequence[Mapping[str, Any]], texts: dict[tuple[str, int], str | None]
+        self, references: Sequence[Mapping[str, Any]], texts_by_version: dict[tuple[str, int], str | None]
     ) -> None:
         """Add the texts of references, each after those that it refers to itself; None: those are being added.
 
@@ -164,18 +164,18 @@ class RegistryClient:
         """
         for reference in references:
             subject, version = name = str(reference["subject"]), int(reference["version"])
-            if name in texts:
-                if texts[name] is None:
+            if name in texts_by_version:
+                if texts_by_version[name] is None:
                     raise RegistryRefused(42201, f"the version {version} of {subject} refers to itself")
                 continue
-            if len(texts) >= _MOST_REFERENCES:
+            if len(texts_by_version) >= _MOST_REFERENCES:
                 raise RegistryRefused(42201, f"a schema refers to more than {_MOST_REFERENCES} others")
-            texts[name] = None
+            texts_by_version[name] = None
             path = f"/subjects/{quote(subject, safe='')}/versions/{version}?deleted=true"
             answer = await self.request("GET", path)
-            await self._add_references(answer.get("references") or (), texts)
-            del texts[name]  # so that it stands after those that it refers to
-            texts[name] = str(answer["schema"])
+            await self._add_references(answer.get("references") or (), texts_by_version)
+            del texts_by_version[name]  # so that it stands after those that it refers to
+            texts_by_version[name] = str(answer["schema"])
 
     @contextlib.contextmanager
     def _expecting_registry(self) -> Iterator[None]:

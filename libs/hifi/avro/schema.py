@@ -55,19 +55,19 @@ def read_schema(text: str | bytes, references: Sequence[str | bytes] = ()) -> Av
     Raises:
         InvalidSchema: one of them is not valid, or cannot be read safely.
     """
-    names: dict[str, Any] = {}
+    definitions: dict[str, Any] = {}
     for reference in references:
-        _parse(_tree(reference), names)
+        _parse(_tree(reference), definitions)
     tree = _tree(text)
-    parsed = _parse(tree, names)
-    walk = _Walk(names)
+    parsed = _parse(tree, definitions)
+    walk = _Walk(definitions)
     try:
         walk.min_size(parsed, ())
     except (KeyError, TypeError) as error:
         raise InvalidSchema(f"not an Avro schema ({type(error).__name__}: {error})") from None
     except RecursionError:
         raise InvalidSchema("its named types contain each other in too many levels") from None
-    return AvroSchema(tree, parsed, names, walk.recursive)
+    return AvroSchema(tree, parsed, definitions, walk.recursive)
 
 
 def _tree(text: str | bytes) -> Any:
@@ -186,17 +186,17 @@ class _Walk:
         return self._free.get(node["name"], 0) if "name" in node else self._free_values(node["type"])
 
     def _check_union(self, branches: Sequence[Any], enclosing: tuple[str, ...]) -> None:
-        names = [branch_name(branch) for branch in branches]
-        if "union" in names:
+        branch_names = [branch_name(branch) for branch in branches]
+        if "union" in branch_names:
             raise InvalidSchema("a union is directly within a union")
-        if repeated := sorted({name for name in names if names.count(name) > 1}):
+        if repeated := sorted({name for name in branch_names if branch_names.count(name) > 1}):
             raise InvalidSchema(f"a union has {', '.join(repeated)} more than once")
         for branch in branches:
             self.min_size(branch, enclosing)
 
 
 def branch_name(node: Any) -> str:
-    """The name by which a branch of a union is told from the others: the full name of a named type, or the type."""
+    """The name that distinguishes a branch of a union: the full name of a named type, or the type."""
     if isinstance(node, list):
         return "union"
     if isinstance(node, str):
@@ -235,13 +235,13 @@ def _min_size_of_named(node: Mapping[str, Any]) -> int:
 
 
 def _check_fields(record: str, fields: Sequence[Any]) -> None:
-    names = set[str]()
+    field_names = set[str]()
     for field in fields:
         _check_name(field["name"])
-        if field["name"] in names:
+        if field["name"] in field_names:
             column = f"the column {field['name'][:_SHOWN]!r} of {record[:_SHOWN]}"
             raise DuplicateField(f"the schema names {column} twice")
-        names.add(field["name"])
+        field_names.add(field["name"])
 
 
 def _check_name(name: Any) -> None:

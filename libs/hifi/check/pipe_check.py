@@ -114,14 +114,14 @@ def _check_steps(loaded_pipes: Sequence[LoadedPipe], pipes: Mapping[str, Pipe]) 
 
 def _check_step_inputs(loaded_pipes: Sequence[LoadedPipe]) -> Iterator[PipeProblem]:
     """Kafka must have room for the watermarks of all pipes that steps read."""
-    names = pipes_read_by_steps(loaded_pipe.pipe for loaded_pipe in loaded_pipes)
-    if kept_bytes(names) > MAX_KEPT_BYTES:
+    read_pipes = pipes_read_by_steps(loaded_pipe.pipe for loaded_pipe in loaded_pipes)
+    if kept_bytes(read_pipes) > MAX_KEPT_BYTES:
         for loaded_pipe in loaded_pipes:
             if loaded_pipe.pipe.source.kind == STEP:
                 yield loaded_pipe.problem(
                     ("source", "from"),
-                    f"steps read {len(names)} pipes, whose watermarks need {kept_bytes(names)} bytes beside each"
-                    f" committed offset, and Kafka keeps {MAX_KEPT_BYTES}: let steps read fewer pipes, or shorten"
+                    f"steps read {len(read_pipes)} pipes, whose watermarks need {kept_bytes(read_pipes)} bytes beside"
+                    f" each committed offset, and Kafka keeps {MAX_KEPT_BYTES}: let steps read fewer pipes, or shorten"
                     " their names",
                 )
 
@@ -136,7 +136,7 @@ def _check_views(loaded_folder: LoadedFolder) -> Iterator[PipeProblem]:
 
 
 def _experimental(loaded_folder: LoadedFolder) -> Iterator[PipeProblem]:
-    """What lacks a proof that HTTP has; docs/decisions/experimental.md."""
+    """Parts of a pipe that lack a proof that HTTP has; docs/decisions/experimental.md."""
     for loaded_pipe in loaded_folder.pipes:
         if loaded_pipe.pipe.source.kind == STEP:
             yield loaded_pipe.problem(

@@ -1,1 +1,1 @@
-"""Records and rules of the control plane: steps, verdicts, declarations, permissions."""
+"""Records and rules of the control plane: actions, verdicts, declarations, permissions."""

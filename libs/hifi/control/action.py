@@ -1,4 +1,4 @@
-"""Steps of the actors of the control plane: one record when a step begins, one when it ends. Pure."""
+"""Actions of the actors of the control plane: one record when an action begins, one when it ends. Pure."""
 
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
@@ -13,7 +13,7 @@ STREAM: Final = "stream"
 
 
 class ActionKind(StrEnum):
-    """The kind of a step; `hifi.control.permission` tells when each may be taken."""
+    """The kind of an action; `hifi.control.permission` tells when each may be taken."""
 
     ROLLOUT = "rollout"
     """Puts a pipe's revision into force, or raises its share."""
@@ -33,7 +33,7 @@ class ActionKind(StrEnum):
 
 
 class ActionState(StrEnum):
-    """How far a step is."""
+    """How far an action is."""
 
     STARTED = "started"
     DONE = "done"
@@ -42,7 +42,7 @@ class ActionState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """A step of an actor.
+    """An action of an actor.
 
     Attributes:
         actor: service that takes it, such as `rollout`.
@@ -56,7 +56,7 @@ class Action:
         ended_us: microseconds since 1970 UTC; None while it runs.
         outcome: what came out, for people.
         forced_by: name of the person who had it taken against the rules; empty: nobody.
-        token: fencing token, larger for each later step; None until the step's record is written.
+        token: fencing token, larger for each later action; None until the action's record is written.
     """
 
     actor: str
@@ -85,7 +85,7 @@ _ACTION: Final = RecordBodyReader(Action, "an action", required=["state"])
 
 
 def encode(action: Action) -> bytes:
-    """An action as the value of a Kafka record. A step that starts has no token: its offset is the token."""
+    """An action as the value of a Kafka record. An action that starts has no token: its offset is the token."""
     return orjson.dumps(asdict(action))
 
 
@@ -111,11 +111,11 @@ class ActionHistory:
         self._actions: dict[int, Action] = {}
 
     def put(self, action: Action) -> None:
-        """Remember the start of a step, or its end. An end of an unknown step is remembered, too."""
+        """Remember the start of an action, or its end. An end of an unknown action is remembered, too."""
         assert action.token is not None
         recorded_action = self._actions.get(action.token)
         if recorded_action is not None and recorded_action.state is not ActionState.STARTED:
-            return  # an actor that was frozen tells the end of a step that another one has ended
+            return  # an actor that was frozen tells the end of an action that another one has ended
         self._actions[action.token] = action
         while len(self._actions) > self._limit:
             del self._actions[next(iter(self._actions))]
@@ -127,7 +127,7 @@ class ActionHistory:
 
     @property
     def running(self) -> list[Action]:
-        """Steps that have not ended, oldest first."""
+        """Actions that have not ended, oldest first."""
         return [action for action in self._actions.values() if action.state is ActionState.STARTED]
 
     def last(self, scope: str) -> Action | None:

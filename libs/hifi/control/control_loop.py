@@ -1,4 +1,4 @@
-"""Start an actor of the control plane, and take steps until it stops; without Kafka or the executor it waits."""
+"""Start an actor of the control plane, and take actions until it stops; without Kafka or the executor it waits."""
 
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -37,20 +37,20 @@ async def acting(service: Service, *clients: Client) -> AsyncIterator[None]:
         yield
 
 
-async def take_steps(
+async def act_until_stopped(
     lifetime: Lifetime,
-    step: Callable[[], Awaitable[float]],
+    act: Callable[[], Awaitable[float]],
     *,
     waiting_event: str,
     retry_s: float,
     fatal_errors: tuple[type[HifiError], ...],
 ) -> None:
-    """Call `step` again and again until the stop.
+    """Call `act` again and again until the stop.
 
     Args:
         lifetime: of the service.
-        step: takes one step, or finds that there is none; returns the time to the next one, seconds.
-        waiting_event: event that is logged when a step was not possible.
+        act: takes one action, or finds that there is none; returns the time to the next one, seconds.
+        waiting_event: event that is logged when an action was not possible.
         retry_s: time to the next attempt then, seconds.
         fatal_errors: errors that end the service.
 
@@ -61,7 +61,7 @@ async def take_steps(
     while not lifetime.stopping.is_set():
         pause_s = retry_s
         try:
-            pause_s = await step()
+            pause_s = await act()
         except TopicRecreated:
             raise
         except fatal_errors:
@@ -69,5 +69,5 @@ async def take_steps(
         except (HifiError, KafkaError, OSError, TimeoutError) as error:
             logger.warning(waiting_event, reason=str(error) or repr(error))
         except Exception:
-            logger.exception("step-failed")
+            logger.exception("action-failed")
         await lifetime.sleep(pause_s)

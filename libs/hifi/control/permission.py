@@ -1,8 +1,8 @@
-"""Which steps may be taken when: the rules that all actors of the control plane keep. Pure.
+"""Which actions may be taken when: the rules that all actors of the control plane keep. Pure.
 
 What makes things better at once (restart what is dead, roll back, scale out, recover a colour) is always allowed. What
 can make them worse waits until the health of its scope is known to be stable. A person who pauses or resumes a pipe
-need not wait for that. No step begins before the one before it has ended.
+need not wait for that. No action begins before the one before it has ended.
 """
 
 from collections.abc import Iterable
@@ -27,7 +27,7 @@ _OBSERVERS: Final = frozenset({"service/observe"})
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """Whether a step may be taken now; if not, what it waits for."""
+    """Whether an action may be taken now; if not, what it waits for."""
 
     granted: bool
     reason: str = ""
@@ -45,15 +45,15 @@ def permission(
     *,
     forced: bool = False,
 ) -> Permission:
-    """Whether a step may be taken now.
+    """Whether an action may be taken now.
 
     Args:
-        kind: of the step.
+        kind: of the action.
         scope: that it changes.
         condition: of the scope and the stream, the worse of both.
-        running_actions: steps that have not ended.
+        running_actions: actions that have not ended.
         now_us: microseconds since 1970 UTC.
-        forced: a person takes the responsibility; the step before still ends first, since two steps at the same
+        forced: a person takes the responsibility; the action before still ends first, since two actions at the same
             time would undo each other.
     """
     for action in running_actions:

@@ -23,7 +23,7 @@ class RequestKind(StrEnum):
     ABORT = "abort"
     """Go back to the revision or release before."""
     FORCE = "force"
-    """Take the next step without waiting for a verdict."""
+    """Take the next action without waiting for a verdict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Request:
         kind: what is asked for.
         author: who asks.
         at_us: when, microseconds since 1970 UTC.
-        share: of a `force`, the share from which to go on, in 1/10,000, or the stage of a deployment: asking twice is
+        share: of a `force`, the share from which to go on, in 1/10,000, or `stage` of a deployment: asking twice is
             asking once.
     """
 
@@ -82,7 +82,7 @@ class Wishes:
     Attributes:
         paused_by: who paused it; None: it is not paused.
         aborted_by: who aborted it; None: nobody.
-        forced: share or stage to the person who wants to go on from it.
+        forced: share or batch to the person who wants to go on from it.
     """
 
     paused_by: str | None

@@ -48,7 +48,7 @@ class RequestTotals(NamedTuple):
     paused: Counter[str]
     """Pipe to number of requests that were refused because it is paused; `answers` leaves these out."""
     deleted: list[DeletedRange]
-    """What was deleted before collect read it."""
+    """Ranges of records that were deleted before collect read them."""
 
     def acknowledge(self) -> None:
         """Kafka has acknowledged the report."""
@@ -122,8 +122,8 @@ class PartitionAcks:
         newer_ranges, self._ranges = self._ranges, ack_ranges
         for pipe, minutes in newer_ranges.items():
             for minute, ranges in minutes.items():
-                for first, last in ranges:
-                    self.add(pipe, minute, first, last)
+                for first_sequence, last_sequence in ranges:
+                    self.add(pipe, minute, first_sequence, last_sequence)
 
     def report(
         self,

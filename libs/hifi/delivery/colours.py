@@ -8,7 +8,7 @@ from typing import Any, Final
 import orjson
 
 from hifi.record.record import Record
-from hifi.record.typed_body import RecordBodyReader
+from hifi.record.typed_body import LARGEST, RecordBodyReader
 from hifi.runtime.errors import Misconfigured
 
 WHOLE_SHARE: Final = 10_000
@@ -49,10 +49,12 @@ class ColourSetup:
 
     def text(self) -> str:
         """For people: `8 partitions, HIFI_ENRICH_DRIVER_MEMORY=2g`; empty when nothing differs."""
-        texts = [f"{self.partitions} partitions"] if self.partitions else []
-        texts += [f"Kafka {self.kafka_version}"] if self.kafka_version else []
-        texts += [f"release {self.release}"] if self.release else []
-        return ", ".join([*texts, *(f"{name}={value}" for name, value in sorted(self.settings.items()))])
+        differences = [f"{self.partitions} partitions"] if self.partitions else []
+        differences += [f"Kafka {self.kafka_version}"] if self.kafka_version else []
+        differences += [f"release {self.release}"] if self.release else []
+        return ", ".join(
+            [*differences, *(f"{name}={value}" for name, value in sorted(self.settings.items()))]
+        )
 
 
 _SETUP: Final = RecordBodyReader(ColourSetup, "the setup of a colour")
@@ -246,13 +248,13 @@ def decode(value: bytes | None) -> Colours:
             raise ValueError(f"version {body['version']}, known is {_VERSION}")
         colours = {
             str(name): Colour(
-                int(colour_json["share"]),
+                _number(colour_json["share"]),
                 ColourState(colour_json["state"]),
                 tuple(map(str, colour_json["ingest"])),
                 str(colour_json["observe"]),
                 str(colour_json["kafka"]),
                 _SETUP.of_json(asdict(ColourSetup(**colour_json["setup"]))),
-                int(colour_json.get("woken", 0)),
+                _number(colour_json.get("woken", 0)),
                 tuple(map(dict, colour_json.get("left_open", ()))),
                 bool(colour_json.get("awaits_keys", False)),
             )
@@ -265,9 +267,16 @@ def decode(value: bytes | None) -> Colours:
         fronts = tuple(
             FrontAddress(str(front_json["url"]), str(front_json["stats"])) for front_json in body["fronts"]
         )
-        return Colours(colours, fronts, int(body["at"]), str(body["by"]))
+        return Colours(colours, fronts, _number(body["at"]), str(body["by"]))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(f"not a record of colours: {error}") from None
+
+
+def _number(value: Any) -> int:
+    number = int(value)
+    if not 0 <= number < LARGEST:
+        raise ValueError(f"{number} is no share and no time")
+    return number
 
 
 def other(name: str) -> str:

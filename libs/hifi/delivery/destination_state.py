@@ -9,11 +9,13 @@ The topic is compacted and has two kinds of records, both JSON:
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 import orjson
+from pydantic import Field
 
 from hifi.record.record import Record
+from hifi.record.typed_body import RecordBodyReader
 
 EGEST: Final = "egest"
 """`by` of a state that egest set itself; only these end by themselves."""
@@ -54,7 +56,16 @@ class DestinationName(NamedTuple):
     destination: str
 
 
+@dataclass(frozen=True, slots=True)
+class _FirstParked:
+    first: Annotated[int, Field(ge=0)]
+
+
 NEVER_PARKED: Final = StateChange()
+_CHANGE: Final = RecordBodyReader(
+    StateChange, "the state of a destination", required=["state", "by", "reason", "at_us"]
+)
+_POSITION: Final = RecordBodyReader(_FirstParked, "the position of a destination")
 
 
 class DestinationStates:
@@ -88,20 +99,16 @@ class DestinationStates:
         """
         pipe, destination, *partition = (key or b"").decode().split("/")
         name = DestinationName(pipe, destination)
-        content = orjson.loads(value) if value is not None else None
         if partition:
             position_key = name, int(partition[0])
-            if content is None:
+            if value is None:
                 self._positions.pop(position_key, None)
             else:
-                self._positions[position_key] = int(content["first"])
-        elif content is None:
+                self._positions[position_key] = _POSITION.of_value(value).first
+        elif value is None:
             self._changes.pop(name, None)
         else:
-            state = DestinationState(content["state"])
-            self._changes[name] = StateChange(
-                state, str(content["by"]), str(content["reason"]), int(content["at_us"])
-            )
+            self._changes[name] = _CHANGE.of_value(value)
 
 
 def state_record(name: DestinationName, change: StateChange) -> Record:

@@ -6,12 +6,24 @@ from typing import Any, Final
 
 import orjson
 from aiokafka import ConsumerRecord, TopicPartition
+from pydantic import TypeAdapter
+from typing_extensions import TypedDict
 
 from hifi.kafka.topic_follower import PartitionFollower
 from hifi.kafka.topics import Topics
 from hifi.runtime.running import cancel
 
 _INTERVAL_S: Final = 1.0
+
+
+class _StatementBody(TypedDict):
+    """What is read of a statement; it goes on as it is."""
+
+    settled_until: str | None
+    valid_until: str
+
+
+_STATEMENT: Final = TypeAdapter(_StatementBody)
 
 
 class PublishedWatermarks:
@@ -62,5 +74,7 @@ class PublishedWatermarks:
         key = record.key.decode()
         if record.value is None:
             self._statements.pop(key, None)
-        else:
-            self._statements[key] = orjson.loads(record.value)
+            return
+        statement = orjson.loads(record.value)
+        _STATEMENT.validate_python(statement)
+        self._statements[key] = statement

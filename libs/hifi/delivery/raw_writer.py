@@ -97,9 +97,9 @@ class RawWriter:
         backfill_count = sum(event.backfill for event in events)
         metrics.COLLECTED.labels(name, "backfill").inc(backfill_count)
         metrics.COLLECTED.labels(name, "live").inc(len(events) - backfill_count)
-        written = asyncio.ensure_future(_written(acknowledgements))
-        written.add_done_callback(retrieve_error)
-        return written
+        writing = asyncio.ensure_future(_written(acknowledgements))
+        writing.add_done_callback(retrieve_error)
+        return writing
 
     def _report(
         self,
@@ -112,8 +112,8 @@ class RawWriter:
         if _is_lost(acknowledged):
             return
         acks.add_in_order(line[0], partition_records.minutes, partition_records.first_sequence)
-        last = self._last.get(line)
-        if last is not None and last[1] is acknowledged:
+        last_records = self._last.get(line)
+        if last_records is not None and last_records[1] is acknowledged:
             del self._last[line]
 
 

@@ -1,8 +1,10 @@
 """The progress of sources, which collect reports in its ack reports. Pure."""
 
+from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
 
 
+@with_config(ConfigDict(strict=True))
 class SourceReport(TypedDict):
     """The progress of a source, over the source partitions that one instance of collect reads."""
 
@@ -17,13 +19,13 @@ class SourceReport(TypedDict):
     limit_per_s: float
     """Rate of the backfill at the moment."""
     late: str
-    """What holds the backfill back: the stage that is late, or `scarce CPU`; empty: nothing."""
+    """The cause that slows the backfill: the stage that is late, or `scarce CPU`; empty: nothing."""
     held_bytes: int
     """Bytes that the source keeps for hifi until they are read, such as the log of a replication slot; 0: unknown."""
     held: str
-    """What the source keeps, if that is more than it should be; empty: it is not."""
+    """A description of the data that the source keeps, if that is more than it should be; empty: it is not."""
     notice: str
-    """What a person should know of the rows of the source; empty: nothing."""
+    """A warning for people about the rows of the source; empty: none."""
 
 
 def seconds_left(report: SourceReport) -> float | None:

@@ -160,13 +160,13 @@ class StageLag:
 
 def _passed_s(history: deque[tuple[float, int]], offset: int) -> float:
     """When the end passed an offset, by linear interpolation; no earlier than the history."""
-    after_s, after = history[-1]
-    for before_s, before in reversed(history):
-        if before <= offset:
+    after_s, offset_after = history[-1]
+    for before_s, offset_before in reversed(history):
+        if offset_before <= offset:
             return (
-                before_s + (offset - before) / (after - before) * (after_s - before_s)
-                if after > before
+                before_s + (offset - offset_before) / (offset_after - offset_before) * (after_s - before_s)
+                if offset_after > offset_before
                 else after_s
             )
-        after_s, after = before_s, before
+        after_s, offset_after = before_s, offset_before
     return after_s

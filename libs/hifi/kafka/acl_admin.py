@@ -54,12 +54,12 @@ class _CreateAcls(Request[CreateAclsRequest_v1]):  # type: ignore[misc] # aiokaf
         )
 
 
-async def create_acls(bootstrap: str, declared: Mapping[str, Iterable[Acl]]) -> int:
+async def create_acls(bootstrap: str, declared_acls: Mapping[str, Iterable[Acl]]) -> int:
     """Create the missing entries. Entries that exist and are not declared stay.
 
     Args:
         bootstrap: `HOST:PORT,…`; its security must be that of a user who may alter the cluster.
-        declared: principal, such as `User:hifi.egest`, to its entries.
+        declared_acls: principal, such as `User:hifi.egest`, to its entries.
 
     Returns:
         The number of entries created.
@@ -70,19 +70,21 @@ async def create_acls(bootstrap: str, declared: Mapping[str, Iterable[Acl]]) -> 
     """
     try:
         async with asyncio.timeout(_ANSWER_S), started_admin(bootstrap, "hifi-acls") as admin:
-            missing = await _missing(admin, declared)
-            if missing:
-                answer = await admin._send_request(_CreateAcls(missing))  # noqa: SLF001
+            missing_entries = await _missing(admin, declared_acls)
+            if missing_entries:
+                answer = await admin._send_request(_CreateAcls(missing_entries))  # noqa: SLF001
                 for code, message in answer.creation_responses:
                     _raise_for(code, message)
-            while await _missing(admin, declared):
+            while await _missing(admin, declared_acls):
                 await asyncio.sleep(0.05)  # a broker learns of them a moment later
-            return len(missing)
+            return len(missing_entries)
     except (KafkaError, OSError, TimeoutError) as error:
         raise Retryable(f"Kafka at {bootstrap} did not create the ACLs: {error!r}") from error
 
 
-async def missing_acls(bootstrap: str, declared: Mapping[str, Iterable[Acl]]) -> list[tuple[str, Acl]] | None:
+async def missing_acls(
+    bootstrap: str, declared_acls: Mapping[str, Iterable[Acl]]
+) -> list[tuple[str, Acl]] | None:
     """The entries that `create_acls` would create, with their principals; None: Kafka has no authorizer.
 
     Raises:
@@ -91,17 +93,17 @@ async def missing_acls(bootstrap: str, declared: Mapping[str, Iterable[Acl]]) ->
     """
     try:
         async with asyncio.timeout(_ANSWER_S), started_admin(bootstrap, "hifi-acls") as admin:
-            return await _missing(admin, declared)
+            return await _missing(admin, declared_acls)
     except NoAuthorizer:
         return None
     except (KafkaError, OSError, TimeoutError) as error:
         raise Retryable(f"Kafka at {bootstrap} did not list the ACLs: {error!r}") from error
 
 
-async def _missing(admin: Any, declared: Mapping[str, Iterable[Acl]]) -> list[tuple[str, Acl]]:
+async def _missing(admin: Any, declared_acls: Mapping[str, Iterable[Acl]]) -> list[tuple[str, Acl]]:
     return [
         (principal, acl)
-        for principal, acls in declared.items()
+        for principal, acls in declared_acls.items()
         for acl in sorted(set(acls) - await _existing(admin, principal))
     ]
 

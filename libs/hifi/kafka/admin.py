@@ -155,14 +155,14 @@ async def _admin(bootstrap: str) -> AsyncIterator[Any]:
         await admin.close()
 
 
-async def _counts(admin: Any, names: list[str]) -> dict[str, int]:
-    descriptions = await admin.describe_topics(names)
-    refused = [
+async def _counts(admin: Any, topic_names: list[str]) -> dict[str, int]:
+    descriptions = await admin.describe_topics(topic_names)
+    refused_topics = [
         topic["topic"] for topic in descriptions if topic["error_code"] == TopicAuthorizationFailedError.errno
     ]
-    if refused:
+    if refused_topics:
         raise TopicAuthorizationFailedError(
-            f"this Kafka user may not use {', '.join(refused)}; `hifi acl show` lists the ACLs of each service"
+            f"this Kafka user may not use {', '.join(refused_topics)}; `hifi acl show` lists the ACLs of each service"
         )
     return {topic["topic"]: len(topic["partitions"]) for topic in descriptions if topic["error_code"] == 0}
 
@@ -207,18 +207,18 @@ async def _create(
 ) -> list[str]:
     existing = await _counts(admin, [topic.name for topic in topics.all()])
     await _check_existing(admin, topics, existing, partitions)
-    missing = [topic for topic in topics.all() if topic.name not in existing]
-    if missing and not create:
+    missing_topics = [topic for topic in topics.all() if topic.name not in existing]
+    if missing_topics and not create:
         printed = (
             f"`hifi topics show --stream {topics.prefix} --partitions {partitions}` prints"
             if isinstance(topics, Topics)
             else "`hifi topics show` prints, with --control NAME for a control plane, or --colours for two colours"
         )
         raise Unprepared(
-            f"the topics {', '.join(topic.name for topic in missing)} are missing and HIFI_CREATE_TOPICS is false: "
-            f"create them as {printed}"
+            f"the topics {', '.join(topic.name for topic in missing_topics)} are missing and HIFI_CREATE_TOPICS is "
+            f"false: create them as {printed}"
         )
-    if missing:
+    if missing_topics:
         min_isr = {"min.insync.replicas": str(max(1, replication - 1))}
         answer = await admin.create_topics(
             [
@@ -228,7 +228,7 @@ async def _create(
                     replication,
                     topic_configs=topic.configs() | min_isr,
                 )
-                for topic in missing
+                for topic in missing_topics
             ]
         )
         for name, code, *messages in answer.topic_errors:
@@ -236,10 +236,10 @@ async def _create(
                 raise Unprepared(
                     f"Kafka refuses the topic {name}: {for_code(code).__name__} {messages[0] if messages else ''}"
                 )
-    names = [topic.name for topic in topics.all()]
-    while len(await _counts(admin, names)) < len(names):
+    topic_names = [topic.name for topic in topics.all()]
+    while len(await _counts(admin, topic_names)) < len(topic_names):
         await asyncio.sleep(0.1)
-    return [topic.name for topic in missing]
+    return [topic.name for topic in missing_topics]
 
 
 async def _check_existing(
@@ -251,25 +251,25 @@ async def _check_existing(
         Unprepared: another partition count, cleanup policy or timestamp type, or a record limit below the largest
             event.
     """
-    declared = {topic.name: topic for topic in topics.all()}
+    topics_by_name = {topic.name: topic for topic in topics.all()}
     for name, count in existing.items():
-        required = declared[name].partitions or partitions
+        required = topics_by_name[name].partitions or partitions
         if count != required:
             raise Unprepared(
                 f"the topic {name} has {count} partitions and {topics.prefix} needs {required}; "
                 "the count is fixed when a stream is created: start a new stream (HIFI_STREAM) or use the old count"
             )
-    for name, actual in (await _settings(admin, list(existing))).items():
-        configs = declared[name].configs()
-        if int(actual[_RECORD_LIMIT]) < int(configs[_RECORD_LIMIT]):
+    for name, actual_settings in (await _settings(admin, list(existing))).items():
+        configs = topics_by_name[name].configs()
+        if int(actual_settings[_RECORD_LIMIT]) < int(configs[_RECORD_LIMIT]):
             raise Unprepared(
-                f"the topic {name} allows records of {actual[_RECORD_LIMIT]} bytes and an event may have "
+                f"the topic {name} allows records of {actual_settings[_RECORD_LIMIT]} bytes and an event may have "
                 f"{configs[_RECORD_LIMIT]}: {_remedy(name, _RECORD_LIMIT, configs[_RECORD_LIMIT])}"
             )
         for key in _FIXED:
-            if actual[key] != configs[key]:
+            if actual_settings[key] != configs[key]:
                 raise Unprepared(
-                    f"the topic {name} has {key}={actual[key]} and needs {configs[key]}: "
+                    f"the topic {name} has {key}={actual_settings[key]} and needs {configs[key]}: "
                     f"{_remedy(name, key, configs[key])}"
                 )
 

@@ -139,8 +139,8 @@ class AssignedPartition:
         self._outputs.append((acknowledged, offset, complete or self.complete_through))
         acknowledged.add_done_callback(self._on_acknowledged)
 
-    def _on_acknowledged(self, ended: asyncio.Future[Any]) -> None:
-        retrieve_error(ended)  # behind outputs that are lost nobody asks for it
+    def _on_acknowledged(self, ended_output: asyncio.Future[Any]) -> None:
+        retrieve_error(ended_output)  # behind outputs that are lost nobody asks for it
         outputs = self._outputs
         while outputs and outputs[0][0].done():
             acknowledged, offset, complete = outputs[0]

@@ -100,16 +100,18 @@ class ReportedCertificates:
         Args:
             now_s: seconds since 1970 UTC.
         """
-        due = [
+        due_certificates = [
             certificate
             for at_us, certificates in self._reports.values()
             if at_us / MICROSECONDS >= now_s - STALE_S
             for certificate in certificates
             if certificate.warned_s <= now_s
         ]
-        due.sort(key=lambda certificate: -certificate.expiry.at_s)
-        first = {(certificate.service, certificate.use): certificate for certificate in due}
-        return [first[service_and_use] for service_and_use in sorted(first)]
+        due_certificates.sort(key=lambda certificate: -certificate.expiry.at_s)
+        first_by_use = {
+            (certificate.service, certificate.use): certificate for certificate in due_certificates
+        }
+        return [first_by_use[service_and_use] for service_and_use in sorted(first_by_use)]
 
 
 def _time_s(value: Any) -> float:
@@ -142,8 +144,8 @@ def show(health: Health, certificates: list[CertificateInUse], now_s: float) -> 
     """Set the metric, and warn on /readyz of what expires soon."""
     for certificate in certificates:
         metrics.CERTIFICATE_LEFT.labels(certificate.use).set(certificate.expiry.at_s - now_s)
-        due = certificate.warned_s <= now_s
-        health.warn(f"certificate-{certificate.use}", certificate.text(now_s) if due else None)
+        is_due = certificate.warned_s <= now_s
+        health.warn(f"certificate-{certificate.use}", certificate.text(now_s) if is_due else None)
 
 
 async def report_certificates(service: Lifetime, settings: ServiceSettings) -> None:
@@ -162,14 +164,14 @@ async def report_to(topic: str, bootstrap: str, instance: str, days: float, heal
         days: before the end of a certificate from which it is warned of.
         health: of the service that the process is of.
     """
-    name, written, written_s = health.service, list[CertificateInUse](), 0.0
+    name, written_certificates, written_s = health.service, list[CertificateInUse](), 0.0
     while True:
         certificates = in_use(name, IN_USE.expiries(), days)
         show(health, certificates, time.time())
-        if certificates and (certificates != written or monotonic_s() - written_s >= _WRITE_S):
+        if certificates and (certificates != written_certificates or monotonic_s() - written_s >= _WRITE_S):
             try:
                 await _write(topic, bootstrap, report_record(instance, name, certificates))
-                written, written_s = certificates, monotonic_s()
+                written_certificates, written_s = certificates, monotonic_s()
             except (KafkaError, HifiError, OSError, TimeoutError) as error:
                 logger.warning("certificates-not-reported", error=repr(error))
         await asyncio.sleep(_LOOK_S)

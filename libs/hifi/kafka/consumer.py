@@ -191,14 +191,16 @@ class Consumer:
         }
         if not self._expected_counts and all(counts.values()) and not self._options.foreign:
             self._expected_counts = counts
-        expected = self._expected_counts
-        wrong = {topic: count for topic, count in counts.items() if count != expected.get(topic, count)}
-        if wrong:
-            logger.error("partition-counts-changed", found=wrong, expected=expected)
+        expected_counts = self._expected_counts
+        wrong_counts = {
+            topic: count for topic, count in counts.items() if count != expected_counts.get(topic, count)
+        }
+        if wrong_counts:
+            logger.error("partition-counts-changed", found=wrong_counts, expected=expected_counts)
             self._lifetime.health.block(
                 _PARTITION_COUNT,
-                f"the partition counts were changed from outside: {wrong} instead of {expected}; a stream never grows:"
-                " start a new one, or create the topic again as it was",
+                f"the partition counts were changed from outside: {wrong_counts} instead of {expected_counts}; a stream"
+                " never grows: start a new one, or create the topic again as it was",
             )
         else:
             self._lifetime.health.unblock(_PARTITION_COUNT)
@@ -262,10 +264,10 @@ class Consumer:
             assigned.fence()
             self._assigned.pop(assigned.tp, None)
 
-    def _report(self, kind: str, changed: set[TopicPartition]) -> None:
-        if changed:
+    def _report(self, kind: str, changed_partitions: set[TopicPartition]) -> None:
+        if changed_partitions:
             metrics.REBALANCES.labels(kind).inc()
-            logger.info("partitions-changed", kind=kind, partitions=_names(changed))
+            logger.info("partitions-changed", kind=kind, partitions=_names(changed_partitions))
         self._set_gauge()
 
     def _set_gauge(self) -> None:

@@ -276,13 +276,17 @@ async def _raise(error: Exception) -> None:
     raise error
 
 
-def _report_gap(assigned: AssignedPartition, first: int) -> None:
+def _report_gap(assigned: AssignedPartition, first_offset: int) -> None:
     """Log and count offsets that Kafka no longer had when they were to be read."""
-    expected = assigned.position if assigned.position is not None else assigned.committed
-    if expected is None or first <= expected:
+    expected_offset = assigned.position if assigned.position is not None else assigned.committed
+    if expected_offset is None or first_offset <= expected_offset:
         return
     # Compaction and transactions leave gaps too, but no event topic has either.
-    metrics.SKIPPED.labels(assigned.topic).inc(first - expected)
+    metrics.SKIPPED.labels(assigned.topic).inc(first_offset - expected_offset)
     logger.error(
-        "offsets-lost", topic=assigned.topic, partition=assigned.partition, first=expected, last=first - 1
+        "offsets-lost",
+        topic=assigned.topic,
+        partition=assigned.partition,
+        first=expected_offset,
+        last=first_offset - 1,
     )

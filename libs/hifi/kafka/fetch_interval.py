@@ -81,10 +81,10 @@ class FetchInterval:
         except (OSError, ValueError):
             self._share = 0
             return
-        last, self._last = self._last, cpu_time
-        if last is None:
+        last_time, self._last = self._last, cpu_time
+        if last_time is None:
             return
-        ran_ns, waited_ns = cpu_time.ran_ns - last.ran_ns, cpu_time.waited_ns - last.waited_ns
+        ran_ns, waited_ns = cpu_time.ran_ns - last_time.ran_ns, cpu_time.waited_ns - last_time.waited_ns
         if ran_ns + waited_ns > 0:
             self._share = _SMOOTHING * self._share + (1 - _SMOOTHING) * waited_ns / (ran_ns + waited_ns)
 

@@ -147,13 +147,15 @@ class ForeignRecords(PartitionRecords):  # type: ignore[misc]
 
     def _checked_record(self, record: "Any | UnparsedRecord", head: list[int]) -> Iterator[ConsumerRecord]:
         if isinstance(record, UnparsedRecord):
-            last = head[0] + head[_LAST_DELTA]
+            last_offset = head[0] + head[_LAST_DELTA]
             if record.is_rest:
                 yield self._unreadable_rest(head, record.error)
                 return
-            expected = self.next_fetch_offset
-            offset = expected if record.offset is None or record.offset > last else record.offset
-            if offset >= expected:
+            expected_offset = self.next_fetch_offset
+            offset = (
+                expected_offset if record.offset is None or record.offset > last_offset else record.offset
+            )
+            if offset >= expected_offset:
                 self.next_fetch_offset = offset + 1
                 yield self._unparsed_record(offset, head[_MAX_TIMESTAMP], record)
         elif record.offset >= self.next_fetch_offset:  # a fetch begins with the whole batch of its offset
@@ -188,14 +190,15 @@ class ForeignRecords(PartitionRecords):  # type: ignore[misc]
 
         So each reader of the batch gives the same offset.
         """
-        base, last = head[0], head[0] + head[_LAST_DELTA]
-        detail = f"the batch with the offsets {base} to {last} of {self._partition_name} {_problem(error)}"
-        first = max(base, self.next_fetch_offset)
-        if first > base:
-            detail += f"; {first} to {last} are left out"
-        last = max(last, self.next_fetch_offset)
-        self.next_fetch_offset = last + 1
-        return self._unreadable(last, head[_MAX_TIMESTAMP], _reason(error), detail)
+        base_offset, last_offset = head[0], head[0] + head[_LAST_DELTA]
+        offsets_text = f"the offsets {base_offset} to {last_offset}"
+        detail = f"the batch with {offsets_text} of {self._partition_name} {_problem(error)}"
+        first_offset = max(base_offset, self.next_fetch_offset)
+        if first_offset > base_offset:
+            detail += f"; {first_offset} to {last_offset} are left out"
+        last_offset = max(last_offset, self.next_fetch_offset)
+        self.next_fetch_offset = last_offset + 1
+        return self._unreadable(last_offset, head[_MAX_TIMESTAMP], _reason(error), detail)
 
     @property
     def _partition_name(self) -> str:

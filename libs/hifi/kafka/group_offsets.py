@@ -28,14 +28,16 @@ class StartOffsets:
 
 
 def starting_offsets(
-    committed: Mapping[int, int | None], first: Mapping[int, int], end: Mapping[int, int]
+    committed_offsets: Mapping[int, int | None],
+    first_offsets: Mapping[int, int],
+    end_offsets: Mapping[int, int],
 ) -> dict[int, int]:
     """The committed offsets; the first offset where none was committed or its record no longer exists."""
     offsets = {}
-    for partition, earliest in first.items():
-        offset = committed.get(partition)
-        inside = offset is not None and earliest <= offset <= end[partition]
-        offsets[partition] = offset if inside and offset is not None else earliest
+    for partition, first_offset in first_offsets.items():
+        offset = committed_offsets.get(partition)
+        is_inside = offset is not None and first_offset <= offset <= end_offsets[partition]
+        offsets[partition] = offset if is_inside and offset is not None else first_offset
     return offsets
 
 
@@ -89,8 +91,10 @@ class GroupOffsets:
     async def start(self) -> StartOffsets:
         """The offsets to start at. Records that were deleted before they were read are counted and logged as lost."""
         async with asyncio.timeout(_TIMEOUT_S):
-            fetched, (first, end) = await asyncio.gather(self._fetch_committed(), self._bounds())
-        committed = {
+            fetched, (first_offsets, end_offsets) = await asyncio.gather(
+                self._fetch_committed(), self._bounds()
+            )
+        committed_offsets = {
             partition: fetched[tp].offset if tp in fetched else None
             for tp, partition in self._numbers.items()
         }
@@ -99,17 +103,17 @@ class GroupOffsets:
             for tp, fetched_offset in fetched.items()
             if fetched_offset.metadata
         }
-        offsets = starting_offsets(committed, first, end)
+        offsets = starting_offsets(committed_offsets, first_offsets, end_offsets)
         for partition, offset in offsets.items():
-            before = committed[partition]
-            if before is not None and before != offset:
-                self._report_lost(partition, before, offset, end[partition])
+            committed_offset = committed_offsets[partition]
+            if committed_offset is not None and committed_offset != offset:
+                self._report_lost(partition, committed_offset, offset, end_offsets[partition])
         return StartOffsets(
             offsets,
             {
                 partition: text
                 for partition, text in metadata.items()
-                if offsets[partition] == committed[partition]
+                if offsets[partition] == committed_offsets[partition]
             },
         )
 
@@ -143,13 +147,13 @@ class GroupOffsets:
             )
 
     async def _bounds(self) -> tuple[dict[int, int], dict[int, int]]:
-        first, end = await asyncio.gather(
+        first_offsets, end_offsets = await asyncio.gather(
             self._consumer.beginning_offsets(list(self._numbers)),
             self._consumer.end_offsets(list(self._numbers)),
         )
         return (
-            {self._numbers[tp]: offset for tp, offset in first.items()},
-            {self._numbers[tp]: offset for tp, offset in end.items()},
+            {self._numbers[tp]: offset for tp, offset in first_offsets.items()},
+            {self._numbers[tp]: offset for tp, offset in end_offsets.items()},
         )
 
     async def _fetch_committed(self) -> dict[TopicPartition, OffsetAndMetadata]:

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 import orjson
 
 from hifi.record.record import Record
+from hifi.record.typed_body import LARGEST
 
 _DAY_MINUTES: Final = 1440
 _KEPT_DAYS: Final = 2
@@ -90,11 +91,11 @@ class KeyUsageCounts:
 
     def take(self) -> dict[KeyDay, AcceptedTotal]:
         """Totals that changed since the last call; give them to `restore` if they cannot be written."""
-        changed, self._changed = self._changed, set()
-        totals = {total.key_day: AcceptedTotal(total.events, total.bytes) for total in changed}
+        changed_totals, self._changed = self._changed, set()
+        totals = {total.key_day: AcceptedTotal(total.events, total.bytes) for total in changed_totals}
         oldest = max((day for _, _, day in self._totals), default=0) - _KEPT_DAYS
         for key_day, total in list(self._totals.items()):
-            if key_day[2] < oldest and total not in changed:
+            if key_day[2] < oldest and total not in changed_totals:
                 del self._totals[key_day]
         return totals
 
@@ -131,18 +132,20 @@ class KeyUsage:
             key_day = KeyDay(pipe, key_id, int(day))
             fields = orjson.loads(value or b"")
             total = AcceptedTotal(int(fields["events"]), int(fields["bytes"]))
+            if not 0 <= min(total) <= max(total) < LARGEST:
+                raise ValueError(f"{total} is no total")
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not the record of a key's usage: {error}") from None
         totals = self._totals_by_process[key_day]
         totals[process] = max(total, totals.get(process, total))  # totals only grow
 
-    def between(self, first: int, last: int) -> dict[KeyDay, AcceptedTotal]:
-        """The days from `first` to `last`, both included, of all keys."""
+    def between(self, first_day: int, last_day: int) -> dict[KeyDay, AcceptedTotal]:
+        """The days from `first_day` to `last_day`, both included, of all keys."""
         return {
             key_day: AcceptedTotal(
                 sum(total.events for total in totals.values()),
                 sum(total.bytes for total in totals.values()),
             )
             for key_day, totals in self._totals_by_process.items()
-            if first <= key_day.day <= last
+            if first_day <= key_day.day <= last_day
         }

@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import orjson
 from aiokafka.errors import KafkaError
 
 from hifi.record.record import Record
+from hifi.record.typed_body import RecordBodyReader
 from hifi.runtime import log
 from hifi.runtime.clock import MICROSECONDS
 from hifi.runtime.errors import HifiError
@@ -17,6 +19,13 @@ _WRITE_S: Final = 5.0
 _PERIOD_US: Final = 60 * MICROSECONDS
 """A use is written if the one before it that was written is older than this."""
 
+
+@dataclass(frozen=True, slots=True)
+class _NewestUse:
+    at_us: int
+
+
+_USE: Final = RecordBodyReader(_NewestUse, "a use")
 logger = log.get(__name__)
 
 
@@ -43,10 +52,10 @@ class LastUses:
             ValueError: it is not one.
         """
         try:
-            name, at_us = (key or b"").decode(), int(orjson.loads(value or b"")["at_us"])
-        except (KeyError, TypeError, ValueError) as error:
+            name = (key or b"").decode()
+        except UnicodeDecodeError as error:
             raise ValueError(f"not the record of a use: {error}") from None
-        self._written[name] = max(at_us, self._written.get(name, 0))
+        self._written[name] = max(_USE.of_value(value).at_us, self._written.get(name, 0))
 
     def due(self) -> list[Record]:
         """The records to write."""

@@ -30,7 +30,7 @@ from hifi.record.refusal import refusal_header
 from hifi.runtime import log
 
 UNPACKED_BYTES: Final = 64 * 1024 * 1024
-"""What a compressed batch may unpack to where records are read with care."""
+"""Largest size of a compressed batch once it is unpacked, where records are read with care, bytes."""
 
 logger = log.get(__name__)
 
@@ -93,8 +93,8 @@ class OwnRecords(ForeignRecords):
             error=detail,
         )
         record: Any = super()._unreadable(offset, timestamp, reason, detail)
-        refused: UnreadRecord = replace(record, headers=(refusal_header(reason, detail),))
-        return refused
+        refused_record: UnreadRecord = replace(record, headers=(refusal_header(reason, detail),))
+        return refused_record
 
 
 class RecordFetcher(Fetcher):  # type: ignore[misc]

@@ -290,11 +290,11 @@ class Producer:
         self._next_round_s = now_s + (
             FETCH_INTERVAL.until_tick_s() if self._in_step else FETCH_INTERVAL.seconds
         )
-        ready, self._ready = self._ready, {}
-        for queue in ready:
+        ready_queues, self._ready = self._ready, {}
+        for queue in ready_queues:
             queue.take(now_s)
             self._in_flight[queue] = None
-        for queue in ready:
+        for queue in ready_queues:
             self._transmit(self._client, queue, now_s)
         if self._ack_check is None:
             self._ack_check = asyncio.get_running_loop().call_later(self._ack_timeout_s / 4, self._check_acks)

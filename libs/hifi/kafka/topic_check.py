@@ -39,15 +39,16 @@ class TopicCheck:
         while True:
             try:
                 counts = await partition_counts(self._bootstrap, self._names)
-                wrong = {
+                wrong_counts = {
                     name: counts.get(name, 0) for name in self._names if counts.get(name, 0) != partitions
                 }
-                if not wrong:
+                if not wrong_counts:
                     self._health.unblock(_CONDITION)
                     return
                 self._health.block(
                     _CONDITION,
-                    f"the stream has {partitions} partitions, but {wrong}; a stream never grows: start a new one",
+                    f"the stream has {partitions} partitions, but {wrong_counts}; a stream never grows: start a new"
+                    " one",
                 )
             except (KafkaError, OSError) as error:
                 self._health.block(_CONDITION, f"the partition counts cannot be read from Kafka: {error!r}")

@@ -445,7 +445,7 @@ class ControlTopics(PrincipalTopics):
 
     @property
     def actions(self) -> str:
-        """Steps of the actors: a record when one begins, and one when it ends."""
+        """Actions of the actors: a record when one begins, and one when it ends."""
         return f"{self.control}.actions"
 
     @property
@@ -460,7 +460,7 @@ class ControlTopics(PrincipalTopics):
 
     @property
     def requests(self) -> str:
-        """What people ask for during a rollout or a deployment."""
+        """Requests of people during a rollout or a deployment."""
         return f"{self.control}.requests"
 
     @property
@@ -515,7 +515,7 @@ class ControlTopics(PrincipalTopics):
 
     @property
     def actor(self) -> str:
-        """The transactional id with which the right to a step is taken."""
+        """The transactional id with which the right to an action is taken."""
         return f"{self.control}.actor"
 
     def all(self) -> list[Topic]:

@@ -62,8 +62,10 @@ class ProgressWatchdog:
         except (KafkaError, OSError, TimeoutError) as error:
             return await self._silent(idle, error)
         self._silent_checks = 0
-        before, self._positions = self._positions, positions
-        return [tp for tp in idle if positions[tp] < end_offsets[tp] and before.get(tp) == positions[tp]]
+        positions_before, self._positions = self._positions, positions
+        return [
+            tp for tp in idle if positions[tp] < end_offsets[tp] and positions_before.get(tp) == positions[tp]
+        ]
 
     async def _silent(self, idle: list[TopicPartition], error: Exception) -> list[TopicPartition]:
         """The member got no answer. If a new client gets one, Kafka is there and the member is stuck."""

@@ -386,9 +386,9 @@ def _inside(folder: Path, file: Path) -> Path:
     return resolved_file
 
 
-def _with_absolute_secrets(declaration: dict[str, Any], declared: BaseModel, folder: Path) -> dict[str, Any]:
+def _with_absolute_secrets(declaration: dict[str, Any], parsed: BaseModel, folder: Path) -> dict[str, Any]:
     """A declaration whose secret files have absolute paths; in a YAML file they are relative to its folder."""
-    for path, secret in secrets(declared):
+    for path, secret in secrets(parsed):
         if secret.file is not None:
             node: Any = declaration
             for key in path:

@@ -254,8 +254,8 @@ class Enrich(StrictModel):
 
     def added(self) -> set[str]:
         """Names of the top-level fields that enrich adds; they replace fields of the same name in the data."""
-        names = {name for lookup in self.lookups.values() for name in lookup.fields} | set(self.derive)
-        return names | set(self.udf.returns if self.udf else ())
+        field_names = {name for lookup in self.lookups.values() for name in lookup.fields} | set(self.derive)
+        return field_names | set(self.udf.returns if self.udf else ())
 
 
 class BatchPolicy(StrictModel):

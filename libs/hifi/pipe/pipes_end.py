@@ -14,7 +14,7 @@ that was frozen and leads no more."""
 
 
 class PipesEnd(NamedTuple):
-    """What Kafka told of the end of the topic `pipes`."""
+    """The end of the topic `pipes`, as Kafka reported it."""
 
     offset: int
     """Of the next record."""

@@ -12,12 +12,12 @@ declaration, which may mask less, and the pipe is not deleted. See docs/decision
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import orjson
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hifi.kafka.producer import Producer
 from hifi.kafka.topic_follower import PartitionFollower
@@ -52,9 +52,19 @@ HELD_ADVICE: Final = (
     "A later release may have written it: run that release here. Or publish the pipe again with the release that "
     "published it, or delete the pipe"
 )
-"""What to do about a pipe that is held."""
+"""Advice for an operator about a pipe that is held."""
 
 logger = log.get(__name__)
+
+
+class _StreamBody(BaseModel):
+    """Value of the record that `stream_record` makes."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")  # fields of later releases are skipped
+
+    partitions: Annotated[int, Field(ge=1)]
+    colours: bool = False
+    format: int = FORMAT
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,9 +327,8 @@ class PipeRegistry:
     def _apply(self, record: Any) -> None:
         self.offset = record.offset
         if record.key == STREAM_KEY:
-            stream = orjson.loads(record.value)
-            self.partitions, self.coloured = int(stream["partitions"]), bool(stream.get(_COLOURS))
-            self._format = int(stream.get(_FORMAT, FORMAT))
+            stream = _StreamBody.model_validate_json(record.value or b"")
+            self.partitions, self.coloured, self._format = stream.partitions, stream.colours, stream.format
             self.content_offset = record.offset
             return
         name, number = read_key(record.key or b"")

@@ -16,6 +16,8 @@ PIPE_UNREADABLE: Final = "pipe-unreadable"
 """Reason of a dead letter of an event whose pipe is held, since its declaration cannot be read."""
 _SEPARATOR: Final = ";"
 """Between name and revision in keys; names of pipes do not contain it."""
+_MOST_DIGITS: Final = 18
+"""Of a revision in a key."""
 
 _NAME: Final = TypeAdapter[str](Name)
 
@@ -113,9 +115,13 @@ def revision_key(name: str, revision: int) -> str:
 
 
 def read_key(key: bytes) -> tuple[str, int | None]:
-    """The pipe's name, and the revision unless the record is the pipe's own."""
-    name, separator, number = key.decode("utf-8", "replace").partition(_SEPARATOR)
-    return (name, int(number)) if separator and number.isdecimal() else (name, None)
+    """The pipe's name, and the revision unless the record is the pipe's own.
+
+    Another key, such as one of a later release, is returned as a name that no pipe has.
+    """
+    text = key.decode("utf-8", "replace")
+    name, _, number = text.partition(_SEPARATOR)
+    return (name, int(number)) if number.isdecimal() and len(number) <= _MOST_DIGITS else (text, None)
 
 
 def is_pipe_name(text: str) -> bool:

@@ -31,7 +31,7 @@ async def wait_for_secrets(pipes: Iterable[Pipe], fields: Sequence[str], health:
         fields: fields of `Pipe` whose secrets it reads.
         health: of the service.
     """
-    names = sorted(
+    secret_names = sorted(
         {
             secret.vault
             for pipe in pipes
@@ -41,14 +41,14 @@ async def wait_for_secrets(pipes: Iterable[Pipe], fields: Sequence[str], health:
         }
     )
     try:
-        memory = secret_memory() if names else None
+        memory = secret_memory() if secret_names else None
     except Misconfigured:  # the reader of such a secret says so
         memory = None
     logged_reason = ""
     started_s = monotonic_s()
-    while memory is not None and (reasons := await asyncio.to_thread(memory.all_missing, names)):
+    while memory is not None and (reasons := await asyncio.to_thread(memory.all_missing, secret_names)):
         reason = next(iter(reasons.values()))
-        is_for_some_alone = memory.answers and len(reasons) < len(names)
+        is_for_some_alone = memory.answers and len(reasons) < len(secret_names)
         if is_for_some_alone and monotonic_s() - started_s >= _OTHERS_ANSWERED_S:
             logger.error("secrets-missing", reason=reason, secrets=sorted(reasons))
             break

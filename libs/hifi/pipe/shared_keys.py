@@ -60,9 +60,9 @@ def require_keys_of_their_own(
     Raises:
         Misconfigured: the message lists all such keys by their place.
     """
-    owners, names = KeyOwners(variables), {pipe.pipe for pipe in pipes}
+    owners, pipe_names = KeyOwners(variables), {pipe.pipe for pipe in pipes}
     for published_pipe in published_pipes:
-        if published_pipe.pipe not in names:
+        if published_pipe.pipe not in pipe_names:
             owners.add(published_pipe)
     lines = []
     for pipe in pipes:

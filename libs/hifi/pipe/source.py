@@ -88,8 +88,8 @@ def installed_source_kind(name: str) -> SourceKind[Any]:
 
 def declarations() -> list[type[StrictModel]]:
     """The declarations of all kinds of sources that are part of hifi, `http` first, `step` last."""
-    names = sorted(kind.name for kind in entry_points(group=SOURCES) if kind.value.startswith("hifi"))
-    return [HttpSource, *(installed_source_kind(name).declaration for name in names), StepSource]
+    kind_names = sorted(kind.name for kind in entry_points(group=SOURCES) if kind.value.startswith("hifi"))
+    return [HttpSource, *(installed_source_kind(name).declaration for name in kind_names), StepSource]
 
 
 def _kind_of(value: Any) -> str:

@@ -10,7 +10,7 @@ STEP: Final = "step"
 FUTURE_MS: Final = 5_000
 """An event's time may be so much after its acceptance. A later one raises no watermark, and steps do not count it."""
 MAX_KEPT_BYTES: Final = 4096
-"""What Kafka keeps with the commit of a partition (`offset.metadata.max.bytes`)."""
+"""Most metadata that Kafka keeps with the commit of a partition (`offset.metadata.max.bytes`)."""
 _FRAME_BYTES: Final = 40
 _MARK_BYTES: Final = 57
 """Of a pipe's watermark beside its name: two times of 15 digits and an offset of 19, with their punctuation."""
@@ -22,14 +22,14 @@ def pipes_read_by_steps(pipes: Iterable[Pipe]) -> frozenset[str]:
     Args:
         pipes: all declared ones.
     """
-    names: set[str] = set()
+    pipe_names: set[str] = set()
     for pipe in pipes:
         if pipe.source.kind == STEP:
             source = pipe.source.model_dump(by_alias=True)
             join = source.get("join")
             inputs: list[Any] = [source.get("from"), join.get("with") if isinstance(join, Mapping) else None]
-            names.update(name for name in inputs if isinstance(name, str))
-    return frozenset(names)
+            pipe_names.update(name for name in inputs if isinstance(name, str))
+    return frozenset(pipe_names)
 
 
 def kept_bytes(names: Iterable[str]) -> int:

@@ -24,8 +24,8 @@ def step_refusals(pipe: Pipe, pipes: Mapping[str, Pipe]) -> Iterator[tuple[YamlP
         if read_name == pipe.pipe:
             yield path, "a step cannot read its own results"
         elif read_pipe is None:
-            names = ", ".join(sorted(pipes.keys() - {pipe.pipe})) or "none"
-            yield path, f"the pipe {read_name!r} is not declared; declared are {names}"
+            other_pipes = ", ".join(sorted(pipes.keys() - {pipe.pipe})) or "none"
+            yield path, f"the pipe {read_name!r} is not declared; declared are {other_pipes}"
         elif isinstance(read_pipe.source, StepSource):
             yield path, f"the pipe {read_name!r} is a step, too; steps of steps are not supported yet"
         else:

@@ -16,7 +16,7 @@ from hifi.runtime.units import FieldName, Name, Seconds
 MOST_FIELDS: Final = 200
 _LONGEST_KEEP_S: Final = EVENT_RETENTION_MS // 1000
 _RESERVED: Final = ("hifi", "sqlite")
-"""What names of views and fields must not begin with: tables and columns of the file itself do."""
+"""Prefixes that names of views and fields must not have: those of tables and columns of the file itself."""
 
 
 def _page_origin(text: str) -> str:
@@ -129,8 +129,8 @@ class View(StrictModel):
     @property
     def columns(self) -> dict[str, ViewType]:
         """Column to its type: those of the key, then the other fields, in declared order."""
-        names = dict.fromkeys([*self.key, *self.fields])
-        return {name: self.type_of(name) for name in names}
+        column_names = dict.fromkeys([*self.key, *self.fields])
+        return {name: self.type_of(name) for name in column_names}
 
     def type_of(self, name: str) -> ViewType:
         """The type of a field; a field of the key that is not declared is text."""

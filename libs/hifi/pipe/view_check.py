@@ -96,10 +96,12 @@ def _absent(name: str, topic: ViewedTopic, pipe: Pipe) -> str | None:
     normalize = pipe.normalize
     if topic is ViewedTopic.RAW or normalize.fields is None or normalize.keep == "all":
         return None
-    names = {path.partition(".")[0] for path in normalize.fields}
+    kept_fields = {path.partition(".")[0] for path in normalize.fields}
     if topic is ViewedTopic.ENRICHED:
-        names |= pipe.enrich.added()
-    return None if name in names else f"the pipe {pipe.pipe} keeps mapped fields only, and {name} is none"
+        kept_fields |= pipe.enrich.added()
+    return (
+        None if name in kept_fields else f"the pipe {pipe.pipe} keeps mapped fields only, and {name} is none"
+    )
 
 
 def _masked_key(name: str, topic: ViewedTopic, pipe: Pipe) -> str | None:

@@ -72,12 +72,12 @@ def require_fields(watch: Sequence[WatchedField], declared_fields: Collection[st
     Raises:
         ValueError: a field is unknown, or watched twice.
     """
-    names = [watched_field.field for watched_field in watch]
-    if unknown_names := sorted(set(names) - set(declared_fields)):
+    field_names = [watched_field.field for watched_field in watch]
+    if unknown_names := sorted(set(field_names) - set(declared_fields)):
         raise ValueError(
             f"watch names {unknown_names}; declare them in `enrich.fields`, or add them in `enrich`"
         )
-    if repeated_names := sorted({name for name in names if names.count(name) > 1}):
+    if repeated_names := sorted({name for name in field_names if field_names.count(name) > 1}):
         raise ValueError(f"watch has {repeated_names} more than once")
 
 

@@ -48,17 +48,21 @@ def fields(headers: Iterable[tuple[str, bytes | None]]) -> dict[str, bytes]:
 
 def _unpacked(name: str, value: bytes) -> dict[str, bytes] | None:
     """The fields of a packed header; None where it is none or cannot be read."""
-    names = _PACKED.get(name)
-    if names is None:
+    field_names = _PACKED.get(name)
+    if field_names is None:
         return None
-    texts = value.split(SEPARATOR)
+    field_texts = value.split(SEPARATOR)
     if name == IDENTITY:
-        if texts.pop(0) != FORMAT_TEXT or len(texts) < len(IDENTITY_FIELDS):
+        if field_texts.pop(0) != FORMAT_TEXT or len(field_texts) < len(IDENTITY_FIELDS):
             return None
         may_be_empty: tuple[str, ...] = IDENTITY_FIELDS
     else:
         may_be_empty = (TO,) if name == HOP else ()
-    return {field: text for field, text in zip(names, texts, strict=False) if text or field in may_be_empty}
+    return {
+        field: text
+        for field, text in zip(field_names, field_texts, strict=False)
+        if text or field in may_be_empty
+    }
 
 
 def packed(values: Mapping[str, bytes]) -> Headers:

@@ -53,7 +53,7 @@ MINUTE: Final = "hifi_minute"
 ORIGIN: Final = "hifi_origin"
 """`backfill`: collect read the event while it caught up with a source; without a value the field is left out."""
 KIND: Final = "hifi_kind"
-"""What the record is. Empty: an event. `heartbeat`: see `hifi.record.heartbeat`; `batch` is reserved. Readers refuse a
+"""Kind of the record. Empty: an event. `heartbeat`: see `hifi.record.heartbeat`; `batch` is reserved. Readers refuse a
 kind they do not know."""
 LOG: Final = "hifi_log"
 """Identity of the log in whose topic `raw` the event stands (`hifi.kafka.topic_identity`). Empty: the log of the topic

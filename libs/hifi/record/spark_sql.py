@@ -148,12 +148,12 @@ def hop_header(in_us: str, raw: str | None = None, destinations: str | None = No
         raw: SQL of the offset in `raw` (bigint or string), null where it is unknown; None: it always is.
         destinations: SQL of the fields `TO` and, after a semicolon, `WATCH`; None: the record is not on `enriched`.
     """
-    texts = [f"cast({in_us} as string)"]
+    fields_sql = [f"cast({in_us} as string)"]
     if raw is not None:
-        texts += ["';'", f"coalesce(cast({raw} as string), '')"]
+        fields_sql += ["';'", f"coalesce(cast({raw} as string), '')"]
     if destinations is not None:
-        texts += ["';'", destinations]
-    return header(HOP, f"concat({', '.join(texts)})")
+        fields_sql += ["';'", destinations]
+    return header(HOP, f"concat({', '.join(fields_sql)})")
 
 
 def with_index_and_stamp(destinations: str) -> str:
@@ -178,5 +178,5 @@ def receipt_header(fields: Mapping[str, str]) -> str:
     Args:
         fields: name of a field to SQL of its value (string); the others are empty.
     """
-    texts = ", ';', ".join(fields.get(name, "''") for name in RECEIPT_FIELDS)
-    return header(RECEIPT, f"concat({texts})")
+    fields_sql = ", ';', ".join(fields.get(name, "''") for name in RECEIPT_FIELDS)
+    return header(RECEIPT, f"concat({fields_sql})")

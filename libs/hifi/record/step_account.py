@@ -84,7 +84,7 @@ def total(tallies: Iterable[Tally]) -> Tally:
 
 @dataclass(frozen=True, slots=True)
 class StepAccount:
-    """What became of all events that a step has read. All numbers count from its beginning.
+    """The outcomes of all events that a step has read, as counts. All numbers count from its beginning.
 
     Attributes:
         since: partition of `enriched` to the offset from which it counts; 0 where there is none.
@@ -121,9 +121,9 @@ class StepAccount:
         """
         all_read = {partition: dict(verdicts) for partition, verdicts in self.read.items()}
         for partition, verdicts in read.items():
-            known = all_read.setdefault(partition, {})
+            tallies = all_read.setdefault(partition, {})
             for verdict, tally in verdicts.items():
-                known[verdict] = known.get(verdict, NO_EVENTS).plus(tally)
+                tallies[verdict] = tallies.get(verdict, NO_EVENTS).plus(tally)
         return replace(self, read=all_read, resulted=self.resulted.plus(due), held=held)
 
     def with_windows(self, held: Tally) -> "StepAccount":
@@ -170,7 +170,7 @@ class StepAccount:
 
 
 class StepStatement(NamedTuple):
-    """What the record of a step on `folds` says for the account.
+    """The part of a step's record on `folds` that the account needs.
 
     Attributes:
         pipes: that are read.

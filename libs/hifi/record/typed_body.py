@@ -2,12 +2,16 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import fields
-from typing import Any, Final, Generic, TypeVar
+from typing import Annotated, Any, Final, Generic, TypeVar
 
 import orjson
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Strict, TypeAdapter, ValidationError
 
 _Body = TypeVar("_Body")
+Integer = Annotated[int, Strict()]
+"""Of a JSON value that is checked and goes on as it is: no text with a number in it, and no `true`."""
+Real = Annotated[float, Strict()]
+"""As `Integer`, also with a fraction."""
 LARGEST: Final = 253_402_300_800_000_000
 """Above what a number of a record is: the end of the year 9999, microseconds since 1970 UTC."""
 
@@ -56,12 +60,14 @@ class RecordBodyReader(Generic[_Body]):
         for name in self._required:
             if name not in values:
                 raise ValueError(f"{name}: is missing")
-        for name, content in values.items():
-            if isinstance(content, int | float) and not -LARGEST < content < LARGEST:
-                raise ValueError(f"{name}: {content} is beyond the year 9999")
         try:
-            return self._adapter.validate_python(values)
+            record_body = self._adapter.validate_python(values)
         except ValidationError as error:
             first_error = error.errors(include_url=False, include_input=False)[0]
             location = ".".join(map(str, first_error["loc"]))
             raise ValueError(f"{location}: {first_error['msg']}") from None
+        for name in self._fields:
+            content = getattr(record_body, name)
+            if isinstance(content, int | float) and not -LARGEST < content < LARGEST:
+                raise ValueError(f"{name}: {content} is beyond the year 9999")
+        return record_body

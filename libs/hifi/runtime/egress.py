@@ -477,9 +477,9 @@ def _is_read_differently(host: str) -> bool:
 
 
 def _networks(host: str) -> tuple[Network, ...]:
-    texts = _NETWORKS.get(host, (host,))
+    network_texts = _NETWORKS.get(host, (host,))
     try:
-        return tuple(ipaddress.ip_network(text) for text in texts)
+        return tuple(ipaddress.ip_network(text) for text in network_texts)
     except ValueError:
         return ()
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 _SINGLE: Final = 32
 EXACT_DIGITS: Final = 7
-"""Each whole number of so many digits is a floating-point number, of 32 bits, too."""
+"""Number of digits up to which each whole number is a floating-point number, of 32 bits, too."""
 
 _HOLD_FLOATS: Final = frozenset({float, dict, list})
 """Types of values of JSON that are a float or may have one."""
@@ -49,8 +49,8 @@ def changes_whole(value: int | Decimal, number: float) -> bool:
         return False
     if exponent > 0:
         # The shortest text of a number is not always one that is rounded.
-        texts = [f"{number:.{len(digits) - 1}e}", repr(number)]
-        return math.isinf(number) or all(Decimal(text) != value for text in texts)
+        shortest_texts = [f"{number:.{len(digits) - 1}e}", repr(number)]
+        return math.isinf(number) or all(Decimal(text) != value for text in shortest_texts)
     return value.adjusted() >= 0 and not (exponent and any(digits[exponent:]))
 
 

@@ -51,7 +51,7 @@ class SqlProblem(HifiError):
 
 
 SQL_FAILURES: Final = (PySparkException, Py4JJavaError, RecursionError)
-"""What a SQL text may raise in Spark, and in Python where its tree is read. `problem_of` tells what it is."""
+"""Errors that a SQL text may raise in Spark, and in Python where its tree is read; see `problem_of`."""
 
 
 def problem_of(error: Exception) -> SqlProblem:
@@ -145,10 +145,10 @@ class Catalyst:
         """Name of each class of expressions that only functions make that are not allowed, to such a function."""
         if self._refused_classes is None:
             registry = self.spark._jsparkSession.sessionState().functionRegistry()  # noqa: SLF001
-            names = registry.listFunction()
+            function_names = registry.listFunction()
             classes: dict[str, list[str]] = {}
-            for index in range(names.size()):
-                name = names.apply(index)
+            for index in range(function_names.size()):
+                name = function_names.apply(index)
                 information = registry.lookupFunction(name).get()
                 expression_class = class_name({"class": information.getClassName()})
                 classes.setdefault(expression_class, []).append(name.funcName())

@@ -120,11 +120,11 @@ def _overflows(
 def _unrouted(catalyst: Catalyst, scope: StructType, pipe: Pipe) -> Iterator[tuple[YamlPath, str]]:
     """Conditions of which none is true while all fields are null."""
     conditions = [destination.when for destination in pipe.destinations]
-    texts = [text for text in conditions if text]
-    if len(texts) < max(len(conditions), 2):
+    condition_texts = [text for text in conditions if text]
+    if len(condition_texts) < max(len(conditions), 2):
         return
     nulls = [f"cast(null as {field.dataType.simpleString()}) AS `{field.name}`" for field in scope.fields]
-    any_met = " or ".join(f"coalesce(({text}\n), false)" for text in texts)
+    any_met = " or ".join(f"coalesce(({text}\n), false)" for text in condition_texts)
     try:
         reaches_destination = catalyst.evaluate(
             ((*nulls, "1 AS `hifi.one`"), (f"({any_met}) AS `hifi.result`",))
@@ -194,5 +194,5 @@ def _message(text: str, error: PySparkException, scope: StructType) -> str:
     if not str(error.getCondition() or "").startswith("UNRESOLVED_COLUMN"):
         return text
     parameters = error.getMessageParameters() or {}
-    names = ", ".join(scope.names) or "none; declare them in enrich.fields"
-    return f"{parameters.get('objectName', 'a name')} is not a field here; the fields are {names}"
+    field_names = ", ".join(scope.names) or "none; declare them in enrich.fields"
+    return f"{parameters.get('objectName', 'a name')} is not a field here; the fields are {field_names}"

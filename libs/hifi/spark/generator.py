@@ -37,7 +37,7 @@ INPUT_COLUMNS: Final = (
     "`hifi.text` string, `hifi.fields` array<string>, `hifi.rows` array<array<array<string>>>, "
     "`hifi.returned` string"
 )
-"""What every query reads, in the order of a row. The dots keep their names apart from fields' names."""
+"""The columns that every query reads, in the order of a row. The dots keep their names apart from fields' names."""
 
 TIME_FORMATS: Final = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
@@ -136,18 +136,18 @@ def derived_sql(derived_field: str | DerivedField) -> str:
 
 def user_expressions(pipe: Pipe) -> list[tuple[str, str]]:
     """(path in the pipe, text) of every expression that the user wrote, in the order of evaluation."""
-    texts = [
+    expressions = [
         (f"enrich.derive.{name}", derived_sql(derived_field))
         for name, derived_field in pipe.enrich.derive.items()
     ]
     if pipe.enrich.filter:
-        texts.append(("enrich.filter", pipe.enrich.filter))
-    texts += [
+        expressions.append(("enrich.filter", pipe.enrich.filter))
+    expressions += [
         (f"destinations[{index}].when", destination.when)
         for index, destination in enumerate(pipe.destinations)
         if destination.when
     ]
-    return texts
+    return expressions
 
 
 def dead_letter_result(failure: str) -> Steps:
@@ -168,13 +168,15 @@ def field_types(enrich: Enrich) -> dict[str, str]:
 def _fields(enrich: Enrich, left_out: LeftOutSql | None) -> Steps | None:
     if not enrich.fields and not enrich.added():
         return None
-    names = list(enrich.fields)
-    return RowQuery().select(json_fields(TEXT, names if left_out is None else _with_change(names)))
+    field_names = list(enrich.fields)
+    return RowQuery().select(
+        json_fields(TEXT, field_names if left_out is None else _with_change(field_names))
+    )
 
 
-def _with_change(names: list[str]) -> list[str]:
+def _with_change(field_names: list[str]) -> list[str]:
     """Names of fields, and of what says which of them an event leaves out."""
-    return names if CHANGE in names else [*names, CHANGE]
+    return field_names if CHANGE in field_names else [*field_names, CHANGE]
 
 
 def _lookup_keys(
@@ -198,12 +200,12 @@ def _lookup_keys(
             for index, (field, column) in enumerate(lookup.key.items())
         }
         query = query.extend(key_columns)
-        texts = [
+        key_texts = [
             f"length(`{key_column}`), ':', `{key_column}`" if len(key_columns) > 1 else f"`{key_column}`"
             for key_column in key_columns
         ]
         structs.append(
-            f"named_struct('table', '{table_id(lookup, pipe.pipe)}', 'key', concat({', '.join(texts)}))"
+            f"named_struct('table', '{table_id(lookup, pipe.pipe)}', 'key', concat({', '.join(key_texts)}))"
         )
     return query.select(f"array({', '.join(structs)})")
 
@@ -237,9 +239,9 @@ def _values(enrich: Enrich, positions: Mapping[str, RowPosition], left_out: Left
         }
     query = RowQuery()
     if left_out is not None:
-        names = list(enrich.fields)
-        change = f"{FIELDS}[{_with_change(names).index(CHANGE)}]"
-        query = query.extend(left_out.change_columns(TEXT, change, names))
+        field_names = list(enrich.fields)
+        change = f"{FIELDS}[{_with_change(field_names).index(CHANGE)}]"
+        query = query.extend(left_out.change_columns(TEXT, change, field_names))
     return query.extend(values)
 
 
@@ -351,13 +353,13 @@ def _destinations(pipe: Pipe, condition_sql: Mapping[str, str]) -> str:
         pipe: the pipe.
         condition_sql: SQL of its conditions, `hifi.when<index>` and `hifi.filter`. One that is null is not met.
     """
-    names = [
+    names_sql = [
         f"if({condition_sql[name]}, '{destination.name}', null)"
         if (name := f"hifi.when{index}") in condition_sql
         else f"'{destination.name}'"
         for index, destination in enumerate(pipe.destinations)
     ]
-    destination_names = f"concat_ws(',', {', '.join(names)})"
+    destination_names = f"concat_ws(',', {', '.join(names_sql)})"
     return (
         f"if({condition_sql['hifi.filter']}, {destination_names}, '')"
         if "hifi.filter" in condition_sql
@@ -393,15 +395,15 @@ def _bucket(watched_field: WatchedField, value: str) -> str:
 
 
 def _added_in_order(enrich: Enrich) -> list[str]:
-    names = [field for lookup in enrich.lookups.values() for field in lookup.fields]
-    return [*names, *enrich.derive, *(enrich.udf.returns if enrich.udf else ())]
+    lookup_fields = [field for lookup in enrich.lookups.values() for field in lookup.fields]
+    return [*lookup_fields, *enrich.derive, *(enrich.udf.returns if enrich.udf else ())]
 
 
 def json_object(fields: Mapping[str, str]) -> str:
     """SQL of a JSON object (string) with the values of fields, name to SQL, null ones among them."""
     options = {"ignoreNullFields": "false"} | TIME_FORMATS
-    texts = ", ".join(f"{literal(name)}, {literal(value)}" for name, value in options.items())
-    return f"to_json({_struct(fields)}, map({texts}))"
+    options_sql = ", ".join(f"{literal(name)}, {literal(value)}" for name, value in options.items())
+    return f"to_json({_struct(fields)}, map({options_sql}))"
 
 
 def _struct(fields: Mapping[str, str]) -> str:

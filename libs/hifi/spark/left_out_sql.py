@@ -71,9 +71,9 @@ class LeftOutSql:
 
     def _conjunct(self, sql: str) -> tuple[str, str | None]:
         """SQL of a part of a condition, and of whether it is unknown; None: it is null then by itself."""
-        names = [name for name in self._fields if name in _words(sql)]
-        fields = sorted(set[str]().union(*(self._fields[name] for name in names)))
-        is_null_then = passes_null_on(sql) and self._opaque_fields.isdisjoint(names)
+        read_names = [name for name in self._fields if name in _words(sql)]
+        fields = sorted(set[str]().union(*(self._fields[name] for name in read_names)))
+        is_null_then = passes_null_on(sql) and self._opaque_fields.isdisjoint(read_names)
         unknown_sql = f"coalesce(arrays_overlap({_ABSENT}, {_array(fields)}), true)"
         return f"cast(({sql}\n) as boolean)", None if is_null_then or not fields else unknown_sql
 

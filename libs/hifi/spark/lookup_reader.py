@@ -33,7 +33,7 @@ _AUTHORITIES_OF_THE_SYSTEM: Final = "system"
 _READS: Final = frozenset(
     (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE)
 )
-"""What a query of a SQLite file may do; SQLite asks about each part of it."""
+"""Actions that a query of a SQLite file may take; SQLite asks about each part of it."""
 _STEPS: Final = 100_000
 """Steps of a query of a SQLite file, some milliseconds, after which its time is looked at."""
 _ROW_BYTES: Final = 300
@@ -44,7 +44,7 @@ _ANY: Final = msgspec.json.Decoder()
 
 
 class ReadLimits(NamedTuple):
-    """What reading a lookup may take.
+    """Limits of memory and time for reading a lookup.
 
     Attributes:
         memory_bytes: of its rows.
@@ -99,11 +99,10 @@ def _source(lookup: Lookup) -> str:
 
 
 def _require(required_columns: set[str], columns: Iterable[str], source: str) -> None:
-    names = set(columns)
-    if missing_columns := sorted(required_columns - names):
-        raise Misconfigured(
-            f"{source} has no column {', '.join(missing_columns)}; it has {', '.join(sorted(map(str, names)))}"
-        )
+    existing_columns = set(columns)
+    if missing_columns := sorted(required_columns - existing_columns):
+        existing_text = ", ".join(sorted(map(str, existing_columns)))
+        raise Misconfigured(f"{source} has no column {', '.join(missing_columns)}; it has {existing_text}")
 
 
 def _within(most_bytes: int, rows: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
@@ -136,9 +135,9 @@ def _file(
         case ".csv":
             return _csv(path, required_columns, source)
         case ".parquet":
-            names = pq.read_schema(path).names
-            _require(required_columns, names, source)
-            _refuse_twice(required_columns, names)
+            column_names = pq.read_schema(path).names
+            _require(required_columns, column_names, source)
+            _refuse_twice(required_columns, column_names)
             return _parquet(path, sorted(required_columns))
         case ".json":
             return _json(path)

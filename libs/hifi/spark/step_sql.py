@@ -33,7 +33,7 @@ class Merge(Enum):
 
 
 class PartForm(Enum):
-    """What a part is: SQL and a file of state know these three."""
+    """The type of a part: SQL and a file of state know these three."""
 
     WHOLE = "whole"
     """A whole number of any size."""
@@ -84,7 +84,7 @@ def step_sql(step: StepSource, types: Mapping[str, str], number: int = 0) -> Ste
     """
     read_input = step.inputs[number]
     all_types = {**types, **{name: kind.value for name, kind in step.key.items()}}
-    names = tuple(all_types)
+    field_names = tuple(all_types)
     query = RowQuery().extend(
         {
             name: typed_text(f"{FIELDS}[{index}]", SqlType(kind))
@@ -112,7 +112,7 @@ def step_sql(step: StepSource, types: Mapping[str, str], number: int = 0) -> Ste
         members.append(f"'values', {values_json}")
     patch = f"named_struct({', '.join(members)})"
     result = f"named_struct('patch', {patch}, 'to', cast(null as string), 'failure', cast(null as string))"
-    return StepSql(names, query.select(result), tuple(arguments))
+    return StepSql(field_names, query.select(result), tuple(arguments))
 
 
 def refuse_argument(aggregate: Aggregate, kind: str) -> str | None:

@@ -175,7 +175,7 @@ class SourceReaders:
         )
         opened_source = installed_source_kind(source.kind).open(source, context)
         if isinstance(opened_source, PolledSource):
-            with self._paces.reading(pipe, source.backfill) as pace:
+            with self._paces.source_pace(pipe, source.backfill) as pace:
                 await PolledReader(
                     reader, settings, pipe, source, opened_source, self._registry, self._writer, pace
                 ).run()
@@ -234,7 +234,7 @@ class SourceReaders:
         if await reader.unless_stopped(identity_request):
             health.warn("topic", None)
             health.warn("settings", None)
-            with self._paces.reading(pipe, source.backfill) as pace:
+            with self._paces.source_pace(pipe, source.backfill) as pace:
                 pace.held = lambda: events.held
                 pace.notice = lambda: events.notice
                 topic_reader = KafkaTopicReader(

@@ -2,8 +2,8 @@
 
 import aiohttp
 
-from hifi.control.control_loop import acting, take_steps
-from hifi.control.steps import StepRight
+from hifi.control.action_right import ActionRight
+from hifi.control.control_loop import act_until_stopped, acting
 from hifi.control.verdict import Verdicts
 from hifi.kafka.certificate_reports import report_certificates
 from hifi.kafka.fenced_writer import FencedWriter, Overtaken
@@ -27,7 +27,7 @@ async def deploy(service: Service, settings: DeploySettings) -> None:
     topics, name, bootstrap = settings.control_topics, settings.instance, settings.control_bootstrap
     desired, verdicts = DesiredReleases(), Verdicts()
     writer = FencedWriter(bootstrap, topics.deployer, name)
-    right = StepRight(bootstrap, topics.actions, topics.actor, name)
+    right = ActionRight(bootstrap, topics.actions, topics.actor, name)
     handlers = desired.handlers(topics) | {topics.health: verdicts.take}
     follower = TopicFollower(bootstrap, name, handlers, rereads=False)
     lags = GroupLag(settings.kafka, name, settings.topics)
@@ -44,15 +44,15 @@ async def deploy(service: Service, settings: DeploySettings) -> None:
             writer=writer,
         )
 
-        async def step() -> float:
-            """One step of the deployer; returns the time until the next one, seconds."""
+        async def act() -> float:
+            """One action of the deployer; returns the time until the next one, seconds."""
             await follower.catch_up()
-            return _INTERVAL_S if await deployer.step() else _IDLE_S
+            return _INTERVAL_S if await deployer.reconcile() else _IDLE_S
 
         fatal_errors = (Overtaken, Misconfigured)
-        await take_steps(
+        await act_until_stopped(
             service,
-            step,
+            act,
             waiting_event="deploying-waits",
             retry_s=_INTERVAL_S,
             fatal_errors=fatal_errors,

@@ -1,6 +1,6 @@
 """Replaces the instances of services by the releases that people want: a canary beside its peers, then batches.
 
-The recorded deployment and the releases of the instances decide the next step, so an instance of deploy that starts
+The recorded deployment and the releases of the instances decide the next action, so an instance of deploy that starts
 after another one was killed continues its work.
 """
 
@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from hifi.control.action import STREAM, Action, ActionHistory, ActionKind
+from hifi.control.action_right import ActionRefused, ActionRight
 from hifi.control.permission import Permission, permission
 from hifi.control.releases.deployment import Deployment, DeploymentState, unseen
 from hifi.control.releases.desired_release import DEPLOYABLE, DesiredRelease
-from hifi.control.steps import StepRefused, StepRight
 from hifi.control.verdict import Condition, Verdicts
 from hifi.kafka.fenced_writer import FencedWriter
 from hifi.runtime import log
@@ -26,12 +26,12 @@ from hifi_infra.mesh.executor_client import ChangeRefused
 
 ACTOR: Final = "deploy"
 _EXPECTED_S: Final = 90
-"""Time within which a step is over, seconds: an instance drains for up to 55 and the next one starts."""
+"""Time within which an action is over, seconds: an instance drains for up to 55 and the next one starts."""
 
 logger = log.get(__name__)
 
 Change = Callable[[int], Awaitable[None]]
-"""Makes a change with the fencing token of its step."""
+"""Makes a change with the fencing token of its action."""
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class _Trial:
 
 
 class Deployer:
-    """Drives the releases of all services. Call `step` about once a second.
+    """Drives the releases of all services. Call `reconcile` about once a second.
 
     Args:
         topic: of the deployments.
@@ -53,7 +53,7 @@ class Deployer:
         driver: of the instances.
         desired: kept up to date by the caller.
         verdicts: of observe; kept up to date by the caller.
-        right: to steps.
+        right: to actions.
         writer: started.
     """
 
@@ -66,7 +66,7 @@ class Deployer:
         driver: Driver,
         desired: DesiredReleases,
         verdicts: Verdicts,
-        right: StepRight,
+        right: ActionRight,
         writer: FencedWriter,
     ) -> None:
         self._topic = topic
@@ -81,7 +81,7 @@ class Deployer:
         self._defaults: dict[str, str] = {}
         """Service to the release of new instances, as far as this process has set it."""
 
-    async def step(self) -> bool:
+    async def reconcile(self) -> bool:
         """Look at every service once, and do what can be done now.
 
         Returns:
@@ -95,7 +95,7 @@ class Deployer:
         for desired in sorted(self._desired.releases.values(), key=lambda release: release.number):
             try:
                 work_remains |= await self._advance(desired)
-            except StepRefused as error:
+            except ActionRefused as error:
                 work_remains = True
                 status = self._desired.deployments[desired.service]
                 if not status.state.final:
@@ -128,7 +128,7 @@ class Deployer:
         return True
 
     async def _continue(self, desired: DesiredRelease, status: Deployment) -> None:
-        """Judge the deployment that runs, and take its next step if there is one to take now."""
+        """Judge the deployment that runs, and take its next action if there is one to take now."""
         wishes = self._desired.wishes(desired.service, desired.number)
         status = await self._write_status(replace(status, paused_by=wishes.paused_by or ""))
         instances = await self._driver.read(desired.service)
@@ -218,7 +218,7 @@ class Deployer:
     async def _replace(
         self, status: Deployment, judge: Judge, batch: Sequence[InstanceReading], reason: str
     ) -> None:
-        """Replace instances of the release before, one step each. A step that is refused is tried again at once."""
+        """Replace instances of the release before, one action each. What is refused is tried again at once."""
         status = await self._write_status(replace(status, state=DeploymentState.ROLLING))
         try:
             for instance in batch:
@@ -275,32 +275,32 @@ class Deployer:
         return True
 
     async def _change(
-        self, status: Deployment, kind: ActionKind, step: str, reason: str, change: Change
+        self, status: Deployment, kind: ActionKind, summary: str, reason: str, change: Change
     ) -> None:
-        """Change instances as one step of the control plane.
+        """Change instances as one action of the control plane.
 
         Raises:
-            StepRefused: it may not be done now; the text says what it waits for.
+            ActionRefused: it may not be done now; the text says what it waits for.
             ChangeRefused: the driver cannot do it.
             Retryable: Kafka or the driver does not answer.
         """
         scope, began_us = f"service/{status.service}", now_us()
         end_us = began_us + _EXPECTED_S * MICROSECONDS
         forced_by = self._forced_by(status) if kind is ActionKind.DEPLOY else ""
-        action = Action(ACTOR, kind, scope, step, reason, began_us, end_us, forced_by=forced_by)
+        action = Action(ACTOR, kind, scope, summary, reason, began_us, end_us, forced_by=forced_by)
         await self._right.take(action, lambda history: self._allowed(action, history), change)
 
     def _allowed(self, action: Action, history: ActionHistory) -> Permission:
         at_us = now_us()
         condition = self._verdicts.condition((STREAM, action.scope), at_us)
-        # A step of a deployer that has not ended is one of an earlier process: the writer has overtaken it, and the
-        # executor refuses its token once this step has begun.
+        # An action of a deployer that has not ended is one of an earlier process: the writer has overtaken it, and the
+        # executor refuses its token once this action has begun.
         foreign_actions = [action for action in history.running if action.actor != ACTOR]
         is_forced = bool(action.forced_by)
         return permission(action.kind, action.scope, condition, foreign_actions, at_us, forced=is_forced)
 
     def _forced_by(self, status: Deployment) -> str:
-        """The person who wants the next step although it would wait; empty: nobody."""
+        """The person who wants the next action although it would wait; empty: nobody."""
         return self._desired.wishes(status.service, status.number).forced.get(status.stage, "")
 
     def _unstable_too_long(self, service: str, trial: _Trial) -> bool:

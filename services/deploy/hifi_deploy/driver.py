@@ -7,7 +7,7 @@ from hifi_deploy.instance_reading import InstanceReading
 
 
 class Driver(Protocol):
-    """Lists and changes the instances of services. Every change carries the fencing token of its step.
+    """Lists and changes the instances of services. Every change carries the fencing token of its action.
 
     A change may be asked for again after it was made: then it does nothing.
     """
@@ -16,7 +16,7 @@ class Driver(Protocol):
         """All instances of a service with their figures.
 
         Raises:
-            Retryable: it cannot be told now.
+            Retryable: they cannot be read now.
         """
 
     async def set_release(self, name: str, release: str, reason: str, token: int) -> None:

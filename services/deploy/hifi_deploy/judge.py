@@ -150,7 +150,7 @@ class Judge:
     def _missing(
         self, new_instances: Sequence[InstanceReading], peers: Sequence[InstanceReading], now_s: float
     ) -> str:
-        """What is missing before a release that is not worse can be called equal or better; empty: nothing."""
+        """The evidence that is missing before a release that is not worse counts as equal or better; empty: none."""
         if self._stable_since_s is None:
             waiting_names = ", ".join(sorted(self._unready_since_s)) or "an instance of the release"
             return f"{waiting_names} is not ready yet"

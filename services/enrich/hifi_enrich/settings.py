@@ -88,7 +88,7 @@ class EnrichSettings(ServiceSettings):
 
     @property
     def lookup_limits(self) -> ReadLimits:
-        """What reading a lookup may take."""
+        """Limits of memory and time for reading a lookup."""
         return ReadLimits(self.enrich_lookup_mb * 1024**2, self.enrich_lookup_s)
 
     @property

@@ -41,18 +41,18 @@ class RecordedDeliveries:
         self._next_receipts: dict[int, int] = {}
         self._deliveries: dict[TableName, dict[int, RecordedPartition]] = {}
 
-    def want(self, names: Collection[TableName], start: Mapping[int, int]) -> None:
+    def want(self, table_names: Collection[TableName], start: Mapping[int, int]) -> None:
         """State which deliveries count; everything has to be read again if others than before do.
 
         Args:
-            names: of all tables.
+            table_names: of all tables.
             start: partition to the offset in `enriched` before which deliveries are of no interest.
         """
         is_within = all(start.get(partition, 0) >= offset for partition, offset in self._start.items())
-        if not (self._names.issuperset(names) and is_within):
+        if not (self._names.issuperset(table_names) and is_within):
             self._next_receipts.clear()
             self._deliveries.clear()
-        self._names = self._names.union(names)
+        self._names = self._names.union(table_names)
         self.forget_before(start)
 
     def forget_before(self, start: Mapping[int, int]) -> None:
@@ -60,12 +60,16 @@ class RecordedDeliveries:
         self._start = dict(start)
         for by_partition in self._deliveries.values():
             for partition, (offsets, checks) in by_partition.items():
-                first = start.get(partition, 0)
+                first_offset = start.get(partition, 0)
                 by_partition[partition] = RecordedPartition(
-                    array("q", (offset for offset in offsets if offset >= first)),
+                    array("q", (offset for offset in offsets if offset >= first_offset)),
                     array(
                         "I",
-                        (check for offset, check in zip(offsets, checks, strict=True) if offset >= first),
+                        (
+                            check
+                            for offset, check in zip(offsets, checks, strict=True)
+                            if offset >= first_offset
+                        ),
                     ),
                 )
 
@@ -81,8 +85,8 @@ class RecordedDeliveries:
             next_offset = self._next_receipts.get(partition, 0)
             if next_offset > offsets.stop:  # the topic was made anew
                 next_offset = 0
-            first = max(offsets.start, floors.get(partition, 0), next_offset)
-            unread_offsets[partition] = range(first, max(first, offsets.stop))
+            first_offset = max(offsets.start, floors.get(partition, 0), next_offset)
+            unread_offsets[partition] = range(first_offset, max(first_offset, offsets.stop))
         return unread_offsets
 
     def add(self, records: Iterable[Any]) -> list[tuple[Any, str]]:

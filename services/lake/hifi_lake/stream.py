@@ -254,12 +254,12 @@ class LakeStream:
             TimeoutError: it has made no progress for `_CALL_TIMEOUT_S`.
         """
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        seen, since_s = progress(), monotonic_s()
+        seen_progress, since_s = progress(), monotonic_s()
         try:
             while not wait([future], _POLL_S).done:
                 self.require_leadership()
-                if progress() != seen:
-                    seen, since_s = progress(), monotonic_s()
+                if progress() != seen_progress:
+                    seen_progress, since_s = progress(), monotonic_s()
                 elif monotonic_s() - since_s > _CALL_TIMEOUT_S:
                     raise TimeoutError(f"Kafka has not answered for {_CALL_TIMEOUT_S:.0f} s")
             return future.result()

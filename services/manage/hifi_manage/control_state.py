@@ -193,7 +193,7 @@ class ControlState:
             entry: for the audit.
             keys: to issue.
             revoked: ids of those to revoke.
-            rotated_key: as it was read before the keys replaced it; whoever revokes it at the same time wins.
+            rotated_key: as it was read before the keys replaced it; a revocation at the same time wins.
 
         Raises:
             Problem: 409, somebody changed the rotated key meanwhile; 503, Kafka does not answer.

@@ -310,17 +310,21 @@ class Normalizer:
         return (record.key if program.mask_key is None else program.mask_key(record.key)), value
 
     async def _call_functions(
-        self, batch: Batch, start: int, known: Mapping[int, FunctionAnswer]
+        self, batch: Batch, start: int, earlier_answers: Mapping[int, FunctionAnswer]
     ) -> dict[int, FunctionAnswer]:
         """Call the functions of the pipes of the records from `start` on; return the answers by offset.
 
         Args:
             batch: the records.
             start: index of the first one.
-            known: answers of an earlier call; its refusals stand, so that each event counts once against its function.
+            earlier_answers: of an earlier call; its refusals stand: each event counts once against its function.
         """
         calls: dict[PipeFunction, list[FunctionCall]] = {}
-        answers = {offset: answer for offset, answer in known.items() if isinstance(answer.result, Rejected)}
+        answers = {
+            offset: answer
+            for offset, answer in earlier_answers.items()
+            if isinstance(answer.result, Rejected)
+        }
         for record in batch[start:]:
             if record.offset in answers:
                 continue

@@ -84,11 +84,11 @@ class ObservedPipes:
         pipe = self.get(name)
         if pipe is None:
             return None
-        names = [pipe.owner.email] if pipe.owner is not None and pipe.owner.email else []
+        owner_names = [pipe.owner.email] if pipe.owner is not None and pipe.owner.email else []
         if pipe.owner is not None and pipe.owner.webhook:
             webhook = str(pipe.owner.webhook)
-            names += [urlsplit(webhook).hostname or "", webhook]
-        return tuple(names)
+            owner_names += [urlsplit(webhook).hostname or "", webhook]
+        return tuple(owner_names)
 
     def destinations(self) -> dict[str, set[str]]:
         """Pipe to the destinations that it declares."""
@@ -101,8 +101,8 @@ class ObservedPipes:
         """Pipe to the destinations of all its revisions that events may have been accepted with."""
         destinations: dict[str, set[str]] = {}
         for revision in self.registry.in_use():
-            names = destinations.setdefault(revision.pipe.pipe, set())
-            names.update(destination.name for destination in revision.pipe.destinations)
+            destination_names = destinations.setdefault(revision.pipe.pipe, set())
+            destination_names.update(destination.name for destination in revision.pipe.destinations)
         return destinations
 
     def declared_at(self, name: str, destination: str) -> int:

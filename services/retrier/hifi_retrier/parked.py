@@ -201,7 +201,7 @@ class ParkedDeliveries:
                         await self._admin.close()
 
     async def _partition(self, assigned: AssignedPartition) -> _ParkedPartition:
-        """The state of a partition during this assignment: one object, whoever asks for it first."""
+        """The state of a partition during this assignment: all callers get the same object."""
         async with self._partition_lock:
             parked_partition = self._partitions.get(assigned.partition)
             if parked_partition is None or parked_partition.assigned is not assigned:

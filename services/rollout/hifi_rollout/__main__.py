@@ -1,7 +1,7 @@
 """rollout: declarations > checks > a ramp that observe's figures judge > the topic `pipes`."""
 
-from hifi.control.control_loop import acting, take_steps
-from hifi.control.steps import StepRight
+from hifi.control.action_right import ActionRight
+from hifi.control.control_loop import act_until_stopped, acting
 from hifi.control.verdict import Verdicts
 from hifi.kafka.certificate_reports import report_certificates
 from hifi.kafka.fenced_writer import FencedWriter, Overtaken
@@ -10,7 +10,7 @@ from hifi.pipe.registry import PipeRegistry
 from hifi.runtime.errors import Misconfigured
 from hifi.runtime.service import Service, run
 from hifi_rollout.declared_pipes import DeclaredPipes
-from hifi_rollout.pipe_steps import ACTOR
+from hifi_rollout.pipe_actions import ACTOR
 from hifi_rollout.reconciler import PipeReconciler
 from hifi_rollout.settings import RolloutSettings
 
@@ -25,7 +25,7 @@ async def roll_out(service: Service, settings: RolloutSettings) -> None:
     topics, name = settings.control_topics, settings.instance
     declared, verdicts = DeclaredPipes(), Verdicts()
     registry = PipeRegistry(settings.kafka, settings.topics, service.health)
-    right = StepRight(settings.control_bootstrap, topics.actions, topics.actor, name)
+    right = ActionRight(settings.control_bootstrap, topics.actions, topics.actor, name)
     handlers = declared.handlers(topics) | {topics.health: verdicts.take}
     follower = TopicFollower(settings.control_bootstrap, name, handlers, rereads=False)
     pipes_writer = FencedWriter(settings.kafka, topics.rollout_writer, name)
@@ -43,14 +43,14 @@ async def roll_out(service: Service, settings: RolloutSettings) -> None:
             rollouts_writer=rollouts_writer,
         )
 
-        async def step() -> float:
-            """Take the next step of the rollouts."""
+        async def act() -> float:
+            """Take the next action of the rollouts."""
             await follower.catch_up()
-            await reconciler.step()
+            await reconciler.reconcile()
             return _IDLE_S if declared.settled else _INTERVAL_S
 
-        await take_steps(
-            service, step, waiting_event="rollout-waits", retry_s=_INTERVAL_S, fatal_errors=(Overtaken,)
+        await act_until_stopped(
+            service, act, waiting_event="rollout-waits", retry_s=_INTERVAL_S, fatal_errors=(Overtaken,)
         )
 
 

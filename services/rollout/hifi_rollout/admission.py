@@ -34,7 +34,7 @@ class PipeAdmission:
         return self._declared.wishes(declaration).forced.get(0, "")
 
     async def stopped(self, declaration: Declaration) -> bool:
-        """Whether a person has aborted or paused a declaration before its first step; then its status says who."""
+        """Whether a person has aborted or paused a declaration before its first action; then its status says who."""
         wishes = self._declared.wishes(declaration)
         if wishes.aborted_by is not None:
             state, reason = RolloutState.ROLLED_BACK, f"aborted by {wishes.aborted_by}"
@@ -45,11 +45,11 @@ class PipeAdmission:
         await self._statuses.write(declaration, state, None, 0, reason)
         return True
 
-    async def accept(self, declaration: Declaration, pipe: Pipe) -> bool:
+    async def admit(self, declaration: Declaration, pipe: Pipe) -> bool:
         """Whether a declared pipe may be put into force; if not, its status says why.
 
         Raises:
-            StepRefused: it waits for capacity, and no person forces it; for Vault; or for another pipe to give up a
+            ActionRefused: it waits for capacity, and no person forces it; for Vault; or for another pipe to give up a
                 write key.
         """
         if await self.stopped(declaration):

@@ -2,8 +2,8 @@
 
 from collections.abc import Collection, Mapping
 
+from hifi.control.action_right import ActionRefused
 from hifi.control.capacity import MeshRating, over_capacity
-from hifi.control.steps import StepRefused
 from hifi.delivery.destination_changes import require_possible_changes
 from hifi.delivery.several_logs import require_fit_for_colours
 from hifi.pipe.function_import import require_function
@@ -24,7 +24,7 @@ def require_valid(pipe: Pipe, pipes_in_force: Mapping[str, Pipe], *, coloured: b
 
     Raises:
         Misconfigured: it has a problem.
-        StepRefused: Vault has not answered yet for the key of a new mask.
+        ActionRefused: Vault has not answered yet for the key of a new mask.
     """
     require_allowed([pipe])
     if coloured:
@@ -48,7 +48,7 @@ def require_free_keys(
 
     Raises:
         Misconfigured: another pipe has one, and is declared with it.
-        StepRefused: another pipe has one until its newest declaration is in force.
+        ActionRefused: another pipe has one until its newest declaration is in force.
     """
     owners = KeyOwners()
     for published_pipe in published_pipes:
@@ -64,7 +64,7 @@ def require_free_keys(
         declared_pipe for name in names if (declared_pipe := declared_pipes.get(name)) is not None
     ]
     require_keys_of_their_own([pipe], lasting_pipes)
-    raise StepRefused(
+    raise ActionRefused(
         f"a write key belongs to {', '.join(names)} until the newest declaration there, without it, is in force"
     )
 
@@ -78,14 +78,14 @@ def _require_answer_of_vault(pipe: Pipe, pipe_in_force: Pipe | None) -> None:
         if isinstance(mask, KeyedHash) and mask.hash.vault is not None and masks_in_force.get(path) != mask
     ]
     if names and (reason := secret_memory().missing(names)):
-        raise StepRefused(f"the key of a new mask cannot be read yet: {reason}")
+        raise ActionRefused(f"the key of a new mask cannot be read yet: {reason}")
 
 
 def require_capacity(pipe: Pipe, pipes_in_force: Mapping[str, Pipe], rating: MeshRating) -> None:
     """Check whether the mesh carries a pipe beside those that are in force.
 
     Raises:
-        StepRefused: it does not, by its rating and the pipes' quotas.
+        ActionRefused: it does not, by its rating and the pipes' quotas.
     """
     if reason := over_capacity(pipe, pipes_in_force, rating):
-        raise StepRefused(reason)
+        raise ActionRefused(reason)

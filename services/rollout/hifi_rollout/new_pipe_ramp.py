@@ -9,7 +9,7 @@ from hifi.pipe.registry import PipeRegistry
 from hifi.pipe.revision import WHOLE, PipeRevision, RateCap
 from hifi.runtime import log
 from hifi_rollout.admission import PipeAdmission
-from hifi_rollout.pipe_steps import PipeSteps
+from hifi_rollout.pipe_actions import PipeActions
 from hifi_rollout.ramp import Move, RampRules
 from hifi_rollout.ramps import Ramps
 from hifi_rollout.status_writer import StatusWriter
@@ -25,7 +25,7 @@ class NewPipeRamp:
         registry: of the pipes, started.
         admission: decides whether a declaration may be put into force.
         ramps: decide when a cap rises.
-        steps: change the pipes.
+        actions: change the pipes.
         statuses: where it is written how far a declaration is.
     """
 
@@ -35,14 +35,14 @@ class NewPipeRamp:
         registry: PipeRegistry,
         admission: PipeAdmission,
         ramps: Ramps,
-        steps: PipeSteps,
+        actions: PipeActions,
         statuses: StatusWriter,
     ) -> None:
         self._rules = rules
         self._registry = registry
         self._admission = admission
         self._ramps = ramps
-        self._steps = steps
+        self._actions = actions
         self._statuses = statuses
 
     async def advance(self, declaration: Declaration, pipe: Pipe, current: PipeRevision | None) -> None:
@@ -54,7 +54,7 @@ class NewPipeRamp:
             current: the pipe in force, which has a cap; None: there is none.
 
         Raises:
-            StepRefused: nothing may be done now; the text says what it waits for.
+            ActionRefused: nothing may be done now; the text says what it waits for.
         """
         if current is not None and current.cap is not None and current.pipe == pipe:
             await self._raise_cap(declaration, current, current.cap)
@@ -70,10 +70,10 @@ class NewPipeRamp:
         self._ramps.end(declaration.name)
 
     async def _begin(self, declaration: Declaration, pipe: Pipe) -> None:
-        if not await self._admission.accept(declaration, pipe):
+        if not await self._admission.admit(declaration, pipe):
             return
         cap = self._rules.first_cap(pipe)
-        await self._steps.take(
+        await self._actions.take(
             declaration,
             ActionKind.ROLLOUT,
             f"a new pipe: {rollout.cap_text(cap)}",
@@ -121,7 +121,7 @@ class NewPipeRamp:
         reason: str,
         forced_by: str = "",
     ) -> None:
-        await self._steps.take(
+        await self._actions.take(
             declaration,
             kind,
             f"the new pipe: {rollout.cap_text(cap)}",

@@ -1,9 +1,9 @@
-"""Compares the declared pipes with those in force, and takes the next step of each that differs."""
+"""Compares the declared pipes with those in force, and takes the next action of each that differs."""
 
 from hifi.control.action import ActionKind
+from hifi.control.action_right import ActionRefused, ActionRight
 from hifi.control.declaration import Declaration
 from hifi.control.rollout_status import RolloutState
-from hifi.control.steps import StepRefused, StepRight
 from hifi.control.verdict import Verdicts
 from hifi.kafka.fenced_writer import FencedWriter
 from hifi.pipe import rollout
@@ -13,7 +13,7 @@ from hifi.runtime.errors import Retryable
 from hifi_rollout.admission import PipeAdmission
 from hifi_rollout.declared_pipes import DeclaredPipes
 from hifi_rollout.new_pipe_ramp import NewPipeRamp
-from hifi_rollout.pipe_steps import PipeSteps
+from hifi_rollout.pipe_actions import PipeActions
 from hifi_rollout.ramp import RampRules
 from hifi_rollout.ramps import Ramps
 from hifi_rollout.revision_rollout import RevisionRollout, introduces
@@ -21,7 +21,7 @@ from hifi_rollout.status_writer import StatusWriter
 
 
 class PipeReconciler:
-    """Puts the declared pipes of one stream into force. Call `step` again and again.
+    """Puts the declared pipes of one stream into force. Call `reconcile` again and again.
 
     Args:
         pipes_topic: of the pipes.
@@ -30,7 +30,7 @@ class PipeReconciler:
         registry: of the pipes, started.
         declared: kept up to date by the caller.
         verdicts: of observe; kept up to date by the caller.
-        right: to steps.
+        right: to actions.
         pipes_writer: on the stream's Kafka, started.
         rollouts_writer: on the control plane's, started.
     """
@@ -44,26 +44,26 @@ class PipeReconciler:
         registry: PipeRegistry,
         declared: DeclaredPipes,
         verdicts: Verdicts,
-        right: StepRight,
+        right: ActionRight,
         pipes_writer: FencedWriter,
         rollouts_writer: FencedWriter,
     ) -> None:
         self._registry = registry
         self._declared = declared
         self._statuses = StatusWriter(rollouts_topic, declared, rollouts_writer)
-        self._steps = PipeSteps(pipes_topic, registry, verdicts, right, pipes_writer)
+        self._actions = PipeActions(pipes_topic, registry, verdicts, right, pipes_writer)
         self._ramps = Ramps(rules, declared, verdicts)
         self._admission = PipeAdmission(rules.rating, registry, declared, self._statuses)
-        collaborators = registry, self._admission, self._ramps, self._steps, self._statuses
+        collaborators = registry, self._admission, self._ramps, self._actions, self._statuses
         self._new_pipes = NewPipeRamp(rules, *collaborators)
         self._revisions = RevisionRollout(rules, *collaborators)
 
-    async def step(self) -> None:
-        """Look at every declared pipe once, and do what can be done now. A pipe whose step fails holds up no other.
+    async def reconcile(self) -> None:
+        """Look at every declared pipe once, and do what can be done now. A pipe whose action fails holds up no other.
 
         Raises:
             Overtaken: another rollout service has started.
-            Retryable: the first failure of a step; or no status can be written, and pipes after that are left out.
+            Retryable: the first failure of an action; or no status can be written, and pipes after that are left out.
         """
         failures: list[Retryable] = []
         declarations = self._declared.declarations.values()
@@ -72,7 +72,7 @@ class PipeReconciler:
                 self._require_readable(declaration)
                 await self._follow_pause(declaration)
                 await self._advance(declaration)
-            except StepRefused as error:
+            except ActionRefused as error:
                 await self._statuses.write_wait(declaration, str(error))
             except Retryable as error:
                 failures.append(error)
@@ -84,20 +84,20 @@ class PipeReconciler:
         """Check that nothing newer that cannot be read would be replaced.
 
         Raises:
-            StepRefused: the pipe in force or a later declaration of it cannot be read, as of a later release.
+            ActionRefused: the pipe in force or a later declaration of it cannot be read, as of a later release.
         """
         reason = self._declared.unreadable(declaration.name)
         if reason is None and declaration.pipe is not None:
             reason = self._registry.held(declaration.name)
         if reason is not None:
-            raise StepRefused(f"the pipe is held: {reason}. {HELD_ADVICE}")
+            raise ActionRefused(f"the pipe is held: {reason}. {HELD_ADVICE}")
 
     async def _follow_pause(self, declaration: Declaration) -> None:
         """Pause or resume the pipe where it is not as declared. Its rollout stays as it is."""
         current = self._registry.get(declaration.name)
         if declaration.pipe is None or current is None or current.paused == declaration.paused:
             return
-        await self._steps.take(
+        await self._actions.take(
             declaration,
             ActionKind.PAUSE,
             declaration.state.value,
@@ -135,7 +135,7 @@ class PipeReconciler:
         if current is not None or self._registry.held(declaration.name):
             if await self._admission.stopped(declaration):
                 return
-            await self._steps.take(
+            await self._actions.take(
                 declaration,
                 ActionKind.ROLLOUT,
                 "delete",
@@ -146,7 +146,7 @@ class PipeReconciler:
         await self._statuses.write(declaration, RolloutState.IN_FORCE, None, 0, "deleted")
 
     async def _finish_roll_back(self, declaration: Declaration, current: PipeRevision, reason: str) -> None:
-        """Take the step of a roll-back whose reason is on record, unless it was taken or there is nothing to undo."""
+        """Take the action of a roll-back whose reason is on record, unless it was taken or there is nothing to undo."""
         if introduces(current, declaration):
             await self._revisions.roll_back(declaration, current, reason)
         elif current.pipe == declaration.pipe:

@@ -9,7 +9,7 @@ from hifi.pipe.registry import PipeRegistry
 from hifi.pipe.revision import WHOLE, PipeRevision, Rollout
 from hifi.runtime import log
 from hifi_rollout.admission import PipeAdmission
-from hifi_rollout.pipe_steps import PipeSteps
+from hifi_rollout.pipe_actions import PipeActions
 from hifi_rollout.ramp import Move, RampDecision, RampRules
 from hifi_rollout.ramps import Ramps
 from hifi_rollout.status_writer import StatusWriter
@@ -25,7 +25,7 @@ class RevisionRollout:
         registry: of the pipes, started.
         admission: decides whether a declaration may be put into force.
         ramps: decide when a share rises.
-        steps: change the pipes.
+        actions: change the pipes.
         statuses: where it is written how far a declaration is.
     """
 
@@ -35,26 +35,26 @@ class RevisionRollout:
         registry: PipeRegistry,
         admission: PipeAdmission,
         ramps: Ramps,
-        steps: PipeSteps,
+        actions: PipeActions,
         statuses: StatusWriter,
     ) -> None:
         self._rules = rules
         self._registry = registry
         self._admission = admission
         self._ramps = ramps
-        self._steps = steps
+        self._actions = actions
         self._statuses = statuses
 
     async def begin(self, declaration: Declaration, pipe: Pipe, current: PipeRevision) -> None:
         """Give a declared pipe the first share of the keys.
 
         Raises:
-            StepRefused: it may not be done now; the text says what it waits for.
+            ActionRefused: it may not be done now; the text says what it waits for.
         """
-        if not await self._admission.accept(declaration, pipe):
+        if not await self._admission.admit(declaration, pipe):
             return
         share = self._rules.shares[0]
-        await self._steps.take(
+        await self._actions.take(
             declaration,
             ActionKind.ROLLOUT,
             f"a revision after {current.number}: 0 % to {rollout.percent(share)}",
@@ -69,7 +69,7 @@ class RevisionRollout:
     async def advance(
         self, declaration: Declaration, current: PipeRevision, current_rollout: Rollout
     ) -> None:
-        """Take the next step of a rollout if there is one to take now.
+        """Take the next action of a rollout if there is one to take now.
 
         Args:
             declaration: that is rolled out.
@@ -77,7 +77,7 @@ class RevisionRollout:
             current_rollout: its rollout, which introduces the declared pipe.
 
         Raises:
-            StepRefused: it may not be taken now; the text says what it waits for.
+            ActionRefused: it may not be taken now; the text says what it waits for.
         """
         revision, share = current_rollout.next.number, current_rollout.share
         decision = self._ramps.decide(declaration, revision, current.number, share)
@@ -99,7 +99,7 @@ class RevisionRollout:
         if introduces(current, declaration):
             await self._statuses.write(declaration, RolloutState.ROLLED_BACK, revision, 0, reason)
         logger.warning("rolled-back", pipe=declaration.name, revision=revision, reason=reason)
-        await self._steps.take(
+        await self._actions.take(
             declaration,
             ActionKind.ROLL_BACK,
             f"revision {revision}: {rollout.percent(current.rollout.share)} to 0 %",
@@ -109,7 +109,7 @@ class RevisionRollout:
         self._ramps.end(declaration.name)
 
     async def _promote(self, declaration: Declaration, revision: int, decision: RampDecision) -> None:
-        await self._steps.take(
+        await self._actions.take(
             declaration,
             ActionKind.ROLLOUT,
             f"revision {revision}: promoted",
@@ -123,7 +123,7 @@ class RevisionRollout:
         self, declaration: Declaration, current_rollout: Rollout, decision: RampDecision
     ) -> None:
         revision, share = current_rollout.next.number, decision.share
-        await self._steps.take(
+        await self._actions.take(
             declaration,
             ActionKind.ROLLOUT,
             f"revision {revision}: {rollout.percent(current_rollout.share)} to {rollout.percent(share)}",

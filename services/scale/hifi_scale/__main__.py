@@ -1,9 +1,9 @@
-"""scale: CPU, backlog and lane occupancy > decision > a step of the control plane > the mesh's executor."""
+"""scale: CPU, backlog and lane occupancy > decision > an action of the control plane > the mesh's executor."""
 
 import aiohttp
 
-from hifi.control.control_loop import acting, take_steps
-from hifi.control.steps import StepRight
+from hifi.control.action_right import ActionRight
+from hifi.control.control_loop import act_until_stopped, acting
 from hifi.control.verdict import Verdicts
 from hifi.kafka.certificate_reports import report_certificates
 from hifi.kafka.topic_follower import TopicFollower
@@ -21,7 +21,7 @@ async def scale(service: Service, settings: ScaleSettings) -> None:
     settings.require_executor()
     topics, verdicts = settings.control_topics, Verdicts()
     bootstrap, name = settings.control_bootstrap, settings.instance
-    right = StepRight(bootstrap, topics.actions, topics.actor, name)
+    right = ActionRight(bootstrap, topics.actions, topics.actor, name)
     health = TopicFollower(bootstrap, name, {topics.health: verdicts.take})
     async with aiohttp.ClientSession() as session, acting(service, right, health):
         executor = MeshExecutor(session, settings.control_executor, settings.read_executor_secret())
@@ -30,7 +30,7 @@ async def scale(service: Service, settings: ScaleSettings) -> None:
             mesh, settings.policies, lambda: due_backlog(settings.kafka, settings.topics), mesh.read_occupancy
         )
 
-        async def step() -> float:
+        async def act() -> float:
             """Scale the mesh by what is measured now."""
             await health.catch_up()
             await mesh.refresh()
@@ -38,8 +38,8 @@ async def scale(service: Service, settings: ScaleSettings) -> None:
             return MEASURE_S
 
         await service.sleep(MEASURE_S)
-        await take_steps(
-            service, step, waiting_event="scaling-waits", retry_s=MEASURE_S, fatal_errors=(Misconfigured,)
+        await act_until_stopped(
+            service, act, waiting_event="scaling-waits", retry_s=MEASURE_S, fatal_errors=(Misconfigured,)
         )
 
 

@@ -1,11 +1,11 @@
-"""Scales a mesh by the rules of the control plane: each change is a step, and scale-in waits until all is stable."""
+"""Scales a mesh by the rules of the control plane: each change is an action, and scale-in waits until all is stable."""
 
 from collections.abc import Mapping
 from typing import Final
 
 from hifi.control.action import STREAM, Action, ActionHistory, ActionKind
+from hifi.control.action_right import ActionRight
 from hifi.control.permission import Permission, permission
-from hifi.control.steps import StepRight
 from hifi.control.verdict import Verdicts
 from hifi.runtime import log
 from hifi.runtime.clock import MICROSECONDS, now_us
@@ -26,11 +26,11 @@ class ScaledMesh:
 
     Args:
         executor: of the mesh.
-        right: to steps.
+        right: to actions.
         verdicts: of observe; kept up to date by the caller.
     """
 
-    def __init__(self, executor: MeshExecutor, right: StepRight, verdicts: Verdicts) -> None:
+    def __init__(self, executor: MeshExecutor, right: ActionRight, verdicts: Verdicts) -> None:
         self.instances: Mapping[str, list[ExecutedInstance]] = {}
         self._executor = executor
         self._right = right
@@ -58,10 +58,10 @@ class ScaledMesh:
         )
 
     async def scale(self, service: str, count: int, reason: str) -> None:
-        """Change the number of instances, as a step of its own.
+        """Change the number of instances, as an action of its own.
 
         Raises:
-            StepRefused: it may not be done now; the text says what it waits for.
+            ActionRefused: it may not be done now; the text says what it waits for.
             Retryable: Kafka or the executor does not answer, or refuses.
         """
         old_count, at_us = len(self.instances.get(service, [])), now_us()

@@ -39,7 +39,7 @@ _PRECISION: Final = 1e-9
 
 
 class Change(NamedTuple):
-    """What differs between two declarations.
+    """A difference between two declarations.
 
     Attributes:
         path: of the key in `source`; or a field of a pipe that is read, whose type differs.
@@ -68,7 +68,7 @@ class ResultDifference(NamedTuple):
 
 @dataclass
 class StepDifferences:
-    """What two declarations make of the same events.
+    """Differences of the results that two declarations make of the same events.
 
     Attributes:
         changes: what differs between the declarations.
@@ -140,7 +140,8 @@ class StepComparison:
         }
         """Lanes with earlier records, whose latest time is not known yet."""
         self._first_marks = {
-            number: progress.marks[number] for number in self._unmarked & progress.marks.keys()
+            number: progress.highest_stamps[number]
+            for number in self._unmarked & progress.highest_stamps.keys()
         }
         """Lane to a time after which no event before the first record is."""
         self._events: Counter[tuple[str, str]] = Counter()
@@ -169,7 +170,10 @@ class StepComparison:
                 self._first_marks |= {number: stamps[number] for number in self._unmarked & stamps.keys()}
                 self._unmarked -= stamps.keys()
             verdicts = (folded.verdicts() for folded in ranges)
-            self._events.update((kept[-1], declared[-1]) for kept, declared in zip(*verdicts, strict=True))
+            self._events.update(
+                (kept_verdicts[-1], declared_verdicts[-1])
+                for kept_verdicts, declared_verdicts in zip(*verdicts, strict=True)
+            )
         finally:
             for folded in ranges:
                 folded.release()
@@ -220,11 +224,13 @@ class StepComparison:
                 continue
             database.execute("delete from kept where id = ?", (result_id,))
             _, kept_fields = orjson.loads(kept_result[0])
-            names = [name for name in common_names if not _are_equal(kept_fields[name], fields[name])]
-            if not names:
+            differing_names = [
+                name for name in common_names if not _are_equal(kept_fields[name], fields[name])
+            ]
+            if not differing_names:
                 comparison.equal += 1
                 continue
-            comparison.fields.update(names)
+            comparison.fields.update(differing_names)
             comparison.differing += 1
             comparison.add_example(comparison.differing, ResultDifference(place, kept_fields, fields))
         for reason, result in database.execute("select reason, result from kept order by rowid"):
@@ -239,7 +245,7 @@ class StepComparison:
 
 
 class _DeclaredSide:
-    """What one declaration makes of the records; its file keeps all results."""
+    """The results that one declaration makes of the records; its file keeps all of them."""
 
     def __init__(
         self, catalyst: Catalyst, pipe: str, declaration: StepDeclaration, progress: Progress, path: Path
@@ -257,7 +263,7 @@ class _DeclaredSide:
             bases=(),
             judged=(),
             takeover=None,
-            own=None,  # what the other colour has is the same for both
+            own_times=None,  # what the other colour has is the same for both
             elsewhere=(),
         )
 
@@ -295,7 +301,7 @@ class _DeclaredSide:
         return body, {name: body.pop(name) for name in list(body) if name in self.fields}
 
     def id_of(self, row: WindowRow) -> bytes:
-        """What is equal for the same result of another declaration."""
+        """The id of a result, which is equal for the same result of another declaration."""
         if row.event is None:
             key = sorted(zip(self.step.key, orjson.loads(row.key), strict=True))
             return orjson.dumps([self._kind, row.start_ms, row.end_ms, key])
@@ -322,7 +328,7 @@ class _DeclaredSide:
 
 
 def _kind(step: StepSource) -> str:
-    """What a step has results of."""
+    """The kind of a step's results."""
     if step.gap_ms is not None:
         return "session"
     kinds = {"window": step.window, "each": step.each, "first": step.first, "join": step.join}
@@ -330,13 +336,13 @@ def _kind(step: StepSource) -> str:
 
 
 def _changes(kept: StepDeclaration, declared: StepDeclaration) -> list[Change]:
-    """What differs between two declarations of a step, in the order of their keys."""
-    before, after = _values(kept), _values(declared)
-    paths = dict.fromkeys([*before, *after])
+    """The differences between two declarations of a step, in the order of their keys."""
+    kept_values, declared_values = _values(kept), _values(declared)
+    paths = dict.fromkeys([*kept_values, *declared_values])
     return [
-        Change(path, before.get(path), after.get(path))
+        Change(path, kept_values.get(path), declared_values.get(path))
         for path in paths
-        if before.get(path) != after.get(path)
+        if kept_values.get(path) != declared_values.get(path)
     ]
 
 
@@ -356,7 +362,7 @@ def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield path, value
 
 
-def _are_equal(first: Any, second: Any) -> bool:
-    if isinstance(first, float) and isinstance(second, float):
-        return math.isclose(first, second, rel_tol=_PRECISION)
-    return first == second and isinstance(first, bool) == isinstance(second, bool)
+def _are_equal(first_value: Any, second_value: Any) -> bool:
+    if isinstance(first_value, float) and isinstance(second_value, float):
+        return math.isclose(first_value, second_value, rel_tol=_PRECISION)
+    return first_value == second_value and isinstance(first_value, bool) == isinstance(second_value, bool)

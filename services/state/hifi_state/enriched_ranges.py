@@ -82,7 +82,7 @@ class EnrichedRanges:
 
 
 def next_range(start: Mapping[int, int], end: Mapping[int, int], most_records: int) -> dict[int, int]:
-    """The end of the next range: at most so many records, shared among the partitions by what they have. Pure.
+    """The end of the next range: at most `most_records`, shared among the partitions by what they have. Pure.
 
     Those that have most come first, where there are more partitions than records.
     """

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Final
 
 _REST: Final = 10
-"""After a rehearsal none begins for so many times as long as it took."""
+"""The pause after a rehearsal, as a multiple of the time that it took."""
 _ASK_AGAIN_S: Final = 1.0
 _FIRST_REST_S: Final = 5.0
 """In which a step without a leader elects one."""

@@ -57,7 +57,7 @@ logger = log.get(__name__)
 
 
 class DeclaredStep(NamedTuple):
-    """What a step is made of.
+    """A step with its declaration and the pipes that it reads.
 
     Attributes:
         pipe: with the step.
@@ -211,14 +211,17 @@ class StepRunner:
     async def _rehearse(self, folder: RangeFolder, *, keeps_events: bool = False) -> None:
         """Fold the newest records without effect, in one of the two ways, see `EnrichedRanges`."""
         async with self._group() as group:
-            first, end = await group.first(), await group.end()
+            first_offsets, end_offsets = await group.first(), await group.end()
         bound = self._ranges.bound
         most = min(bound.records, most_records(folder.declaration.step))
-        count = min(_REHEARSED, -(-most // max(1, len(end))))
-        start = {partition: max(first[partition], offset - count) for partition, offset in end.items()}
-        rules = FoldRules(len(end), {}, None)
+        count = min(_REHEARSED, -(-most // max(1, len(end_offsets))))
+        start = {
+            partition: max(first_offsets[partition], offset - count)
+            for partition, offset in end_offsets.items()
+        }
+        rules = FoldRules(len(end_offsets), {}, None)
         folded = await asyncio.to_thread(
-            self._ranges.fold, folder, start, end, rules, keeps_events=keeps_events
+            self._ranges.fold, folder, start, end_offsets, rules, keeps_events=keeps_events
         )
         await asyncio.to_thread(folded.release)
         bound.passed(folded.size_bytes)
@@ -263,31 +266,31 @@ class StepRunner:
             raise Fenced(f"the step {self.pipe} ends")
         kept_progress = fold_log.progress
         topic = self._settings.topics.enriched
-        first, end, log_id = await asyncio.gather(
+        first_offsets, end_offsets, log_id = await asyncio.gather(
             group.first(), group.end(), topic_identity(self._settings.kafka, topic)
         )
         enriched_id = log_id.topic
         if kept_progress is None:
-            account, join = StepAccount(end), self._step.join
-            joined = None if join is None else join.with_
+            account, join = StepAccount(end_offsets), self._step.join
+            joined_pipe = None if join is None else join.with_
             progress = Progress(
                 folder.declaration.text,
                 self._step.from_,
                 0,
-                end,
+                end_offsets,
                 account=account,
-                joined=joined,
+                joined=joined_pipe,
                 enriched_id=enriched_id,
             )
             progress = self.begun(progress)
             await fold_log.keep(progress)
             return progress
-        offsets = {partition: kept_progress.offsets.get(partition, 0) for partition in end}
+        offsets = {partition: kept_progress.offsets.get(partition, 0) for partition in end_offsets}
         if enriched_id and kept_progress.enriched_id not in ("", enriched_id):
             raise self._made_again(f"the step has read another {topic}")
-        self.require_log(offsets, end)
+        self.require_log(offsets, end_offsets)
         newest_ms = dict(kept_progress.newest_ms)
-        for partition, first_offset in first.items():
+        for partition, first_offset in first_offsets.items():
             lost_count = first_offset - offsets[partition]
             if lost_count > 0:
                 metrics.SKIPPED.labels(topic).inc(lost_count)
@@ -296,8 +299,8 @@ class StepRunner:
                 newest_ms.pop(partition, None)
         raws = raws_beyond(kept_progress.offsets, offsets, kept_progress.raws, kept_progress.restarts)
         progress = replace(kept_progress, offsets=offsets, raws=raws, newest_ms=newest_ms)
-        begun = self.begun(progress, leaves_out=progress != kept_progress)
-        return replace(begun, enriched_id=enriched_id or begun.enriched_id)
+        begun_progress = self.begun(progress, leaves_out=progress != kept_progress)
+        return replace(begun_progress, enriched_id=enriched_id or begun_progress.enriched_id)
 
     def _warn(self, reason: str | None) -> None:
         self._lifetime.health.warn(f"{_WARNING} {self.pipe}", reason)
@@ -330,9 +333,11 @@ class StepRunner:
         Raises:
             Misconfigured: it is another one.
         """
-        if ahead := [partition for partition, offset in offsets.items() if offset > end[partition]]:
+        if ahead_partitions := [
+            partition for partition, offset in offsets.items() if offset > end[partition]
+        ]:
             topic = self._settings.topics.enriched
-            raise self._made_again(f"the step has read {topic}[{ahead[0]}] further than it goes")
+            raise self._made_again(f"the step has read {topic}[{ahead_partitions[0]}] further than it goes")
 
     def _made_again(self, problem: str) -> Misconfigured:
         return Misconfigured(
@@ -351,19 +356,19 @@ class StepRunner:
         progress = progress.read_before(now_ms)
         if not self._registry.coloured:
             return progress
-        own = self._times_log.own(self.pipe, progress.own)
-        if leaves_out or progress.own is None:
-            own = own.begun(now_ms)
-        return replace(progress, own=own)
+        own_times = self._times_log.own_times(self.pipe, progress.own_times)
+        if leaves_out or progress.own_times is None:
+            own_times = own_times.begun(now_ms)
+        return replace(progress, own_times=own_times)
 
     def other_colour(self, lateness_ms: int) -> OtherColour | None:
-        """What is known of the other colour of the stream; None: it has none."""
+        """The state of the step in the other colour of the stream; None: it has none."""
         return self._times_log.other(self.pipe, lateness_ms) if self._registry.coloured else None
 
     def state_times(self, progress: Progress) -> None:
         """Tell the other colour what this one counts, once the progress is kept."""
-        if progress.own is not None:
-            self._times_log.state(self.pipe, progress.own)
+        if progress.own_times is not None:
+            self._times_log.state(self.pipe, progress.own_times)
 
     def open_file(self, folder: RangeFolder) -> WindowFile:
         """The file of the step, for the parts of a declaration."""

@@ -1,4 +1,4 @@
-"""What the steps of both colours count, on the control plane's Kafka."""
+"""The times that the steps of both colours count, on the control plane's Kafka."""
 
 import asyncio
 import contextlib
@@ -74,7 +74,7 @@ class StepTimesLog:
             await follower.stop()
 
     def other(self, pipe: str, lateness_ms: int) -> OtherColour:
-        """What is known of the other colour.
+        """The state of a step in the other colour.
 
         Args:
             pipe: of the step.
@@ -89,8 +89,8 @@ class StepTimesLog:
             sleep = Sleep(self._colours.at_ms, self._read_ms)
         return other_colour(self._times.get(_key(pipe, name)), sleep, lateness_ms, now_us() // 1000)
 
-    def own(self, pipe: str, kept: ColourTimes | None) -> ColourTimes:
-        """What this colour has to hold to.
+    def own_times(self, pipe: str, kept: ColourTimes | None) -> ColourTimes:
+        """The times that this colour has stated for a step, and has to hold to.
 
         Args:
             pipe: of the step.

@@ -48,7 +48,7 @@ logger = log.get(__name__)
 
 
 class Ranges(Protocol):
-    """What a turn uses of `EnrichedRanges`, which describes it."""
+    """The methods of `EnrichedRanges` that a turn uses; they are described there."""
 
     @property
     def bound(self) -> RangeBound:
@@ -70,7 +70,7 @@ class Ranges(Protocol):
 
 
 class TurnRunner(Protocol):
-    """What a turn uses of its `StepRunner`, which describes it."""
+    """The methods of `StepRunner` that a turn uses; they are described there."""
 
     @property
     def pipe(self) -> str:
@@ -101,7 +101,7 @@ class TurnRunner(Protocol):
         """The progress with what this colour states."""
 
     def other_colour(self, lateness_ms: int) -> OtherColour | None:
-        """What is known of the other colour."""
+        """The state of the step in the other colour."""
 
     def state_times(self, progress: Progress) -> None:
         """Tell the other colour."""
@@ -131,15 +131,15 @@ class StepTurn:
     def __init__(
         self,
         runner: TurnRunner,
-        declared: RangeFolder,
+        declared_folder: RangeFolder,
         fold_log: FoldLog,
         group: GroupOffsets,
         progress: Progress,
     ) -> None:
         """See `begin`."""
         self._runner = runner
-        self._declared = declared
-        self._folder = declared
+        self._declared = declared_folder
+        self._folder = declared_folder
         self._fold_log = fold_log
         self._group = group
         self._progress = progress
@@ -162,7 +162,7 @@ class StepTurn:
     async def begin(
         cls,
         runner: TurnRunner,
-        declared: RangeFolder,
+        declared_folder: RangeFolder,
         fold_log: FoldLog,
         group: GroupOffsets,
         progress: Progress,
@@ -174,12 +174,12 @@ class StepTurn:
 
         Args:
             runner: of the step.
-            declared: folds ranges by the declaration in force.
+            declared_folder: folds ranges by the declaration in force.
             fold_log: keeps the progress.
             group: shows the progress as offsets of a consumer group.
             progress: as `folds` has it.
         """
-        turn = cls(runner, declared, fold_log, group, progress)
+        turn = cls(runner, declared_folder, fold_log, group, progress)
         try:
             await turn._begin()
         except BaseException:
@@ -222,9 +222,9 @@ class StepTurn:
 
     async def _take_over(self) -> None:
         """Go on with the declaration in force; its windows that are open are computed from the log."""
-        declaration, before = self._declared.declaration, self._progress
-        self._progress = before.of_step(declaration.text, declaration.step.read_pipes)
-        if self._progress.pipes != before.pipes:
+        declaration, kept_progress = self._declared.declaration, self._progress
+        self._progress = kept_progress.of_step(declaration.text, declaration.step.read_pipes)
+        if self._progress.pipes != kept_progress.pipes:
             self._progress = self._runner.begun(self._progress)
         await self._open(self._declared)
         progress = self._progress
@@ -250,19 +250,19 @@ class StepTurn:
 
     async def _finish(self) -> None:
         """Write the results of closed windows, and keep that they are written."""
-        due = await self._write_due()
-        next_progress = await self._accounted(self._progress.after_results(), RangeSummary(), due, [])
+        due_tally = await self._write_due()
+        next_progress = await self._accounted(self._progress.after_results(), RangeSummary(), due_tally, [])
         self._runner.require_leadership()
         await self._fold_log.keep(next_progress)
         self._progress = next_progress
         self._runner.count(self._outcomes)
         await asyncio.to_thread(self._open_file.apply, [], next_progress)
 
-    async def _recover(self, first: Mapping[int, int]) -> None:
+    async def _recover(self, first_offsets: Mapping[int, int]) -> None:
         """Roll the file forward to the progress, from where it is, or from the oldest window without results.
 
         Args:
-            first: partition to the offset of the first record that Kafka still has.
+            first_offsets: partition to the offset of the first record that Kafka still has.
         """
         progress, base = self._progress, self._progress.base()
         offsets, raws = base.offsets, base.raws
@@ -273,42 +273,43 @@ class StepTurn:
             offsets, raws = file_progress.offsets, file_progress.raws
         elif file_progress is not None:
             await asyncio.to_thread(self._open_file.clear)
-        target = progress.offsets
-        position = {
-            partition: min(max(offsets.get(partition, 0), first.get(partition, 0)), end_offset)
-            for partition, end_offset in target.items()
+        target_offsets = progress.offsets
+        read_offsets = {
+            partition: min(max(offsets.get(partition, 0), first_offsets.get(partition, 0)), end_offset)
+            for partition, end_offset in target_offsets.items()
         }
-        raws = raws_beyond(offsets, position, raws, progress.restarts)
+        raws = raws_beyond(offsets, read_offsets, raws, progress.restarts)
         read_count = 0
         limit, rows, size_bytes = self._open_file.limit(), list[WindowRow](), 0
-        while position != target:
+        while read_offsets != target_offsets:
             self._runner.require_leadership()
-            most_end = next_range(position, target, self._most_records)
-            end, raws = up_to_restarts(position, most_end, raws, progress.restarts)
-            rules = FoldRules(len(target), raws, None, progress.emitted_ms, progress.judged)
+            bounded_offsets = next_range(read_offsets, target_offsets, self._most_records)
+            end_offsets, raws = up_to_restarts(read_offsets, bounded_offsets, raws, progress.restarts)
+            rules = FoldRules(len(target_offsets), raws, None, progress.emitted_ms, progress.judged)
+            fold = self._runner.ranges.fold
             try:
-                folded = await asyncio.to_thread(self._runner.ranges.fold, self._folder, position, end, rules)
+                folded_range = await asyncio.to_thread(fold, self._folder, read_offsets, end_offsets, rules)
             except RangeTooLarge:  # a recovery that began anew would meet it again
                 self._runner.ranges.bound.failed()
                 continue
-            rows += await asyncio.to_thread(folded.rows, limit)
-            self._runner.ranges.bound.passed(folded.size_bytes)
-            size_bytes += folded.size_bytes
-            raws = raised(raws, folded.summary.raws)
-            read_count += sum(end[partition] - position[partition] for partition in end)
-            position = end
+            rows += await asyncio.to_thread(folded_range.rows, limit)
+            self._runner.ranges.bound.passed(folded_range.size_bytes)
+            size_bytes += folded_range.size_bytes
+            raws = raised(raws, folded_range.summary.raws)
+            read_count += sum(end_offsets[partition] - read_offsets[partition] for partition in end_offsets)
+            read_offsets = end_offsets
             is_much = len(rows) > _MOST_ROWS or size_bytes > MOST_BYTES
-            if is_much and position != target:
+            if is_much and read_offsets != target_offsets:
                 # The file is behind the progress then, and drops nothing: what ends early may still become longer.
-                behind = replace(
+                earlier_progress = replace(
                     progress,
                     number=progress.number - 1,
-                    offsets=position,
+                    offsets=read_offsets,
                     raws=raws,
                     horizon_ms=None,
                     emitted_ms=None,
                 )
-                await asyncio.to_thread(self._open_file.apply, rows, behind)
+                await asyncio.to_thread(self._open_file.apply, rows, earlier_progress)
                 limit, rows, size_bytes = self._open_file.limit(), [], 0
         await asyncio.to_thread(self._open_file.apply, rows, progress)
         windows = await asyncio.to_thread(self._open_file.windows)
@@ -483,14 +484,14 @@ class StepTurn:
         Returns:
             The events of which one of them is the last window.
         """
-        due, self._outcomes = NO_EVENTS, {}
+        due_tally, self._outcomes = NO_EVENTS, {}
         if not self._progress.has_due:
-            return due
+            return due_tally
 
         def due_rows() -> Iterator[WindowRow]:
-            nonlocal due
+            nonlocal due_tally
             for row in self._open_file.due(self._progress.horizon_ms):
-                due = due.plus(row.ending)
+                due_tally = due_tally.plus(row.ending)
                 yield row
 
         results = self._folder.results
@@ -499,7 +500,7 @@ class StepTurn:
             self._runner.require_leadership()
             await self._runner.write_results(chunk, results.source, self._run)
         self._outcomes = self._open_file.outcomes
-        return due.plus(self._open_file.without_row)
+        return due_tally.plus(self._open_file.without_row)
 
 
 def next_chunk(events: Iterator[SourceEvent]) -> list[SourceEvent]:

@@ -24,7 +24,7 @@ from tests.chaos.colours.outcome import MINUTE_NS, ChangeWindow, outcome
 from hifi.delivery.colours import WHOLE_SHARE, other
 from hifi_cli.demo.colours.coloured_load import ColouredLoad
 from hifi_cli.demo.load_test import LoadProcesses
-from hifi_cli.demo.tour_steps import StepFailed, TourSteps, require
+from hifi_cli.demo.tour_parts import PartFailed, TourParts, require
 from hifi_cli.demo.workspace import Workspace
 from hifi_cli.log_file import log_to
 from hifi_cli.mesh_state.colour_command import READY_S
@@ -58,7 +58,7 @@ class ColourChanges:
         """Make the changes one after the other.
 
         Raises:
-            StepFailed: one did not show what it should.
+            PartFailed: one did not show what it should.
         """
         await self.run.start()
         async with self.run.sending():
@@ -66,7 +66,7 @@ class ColourChanges:
             await self.run.until_stable()
             await asyncio.sleep(self.measured_s)
             for name in names:
-                with self.run.steps.step(name) as observations:
+                with self.run.parts.part(name) as observations:
                     await self.run.until_stable()
                     window = ChangeWindow(name, time.time_ns(), seen=observations)
                     self.windows.append(window)
@@ -104,22 +104,24 @@ class ColourChanges:
 
     async def _observe(self, window: ChangeWindow) -> None:
         """Wait until both colours have closed the last minute of the change, and keep its minutes."""
-        first, last = window.began_ns // MINUTE_NS, window.ended_ns // MINUTE_NS
+        first_minute, last_minute = window.began_ns // MINUTE_NS, window.ended_ns // MINUTE_NS
 
         async def rows() -> list[dict[str, Any]]:
             """The closed minutes of the change over both colours."""
             url = self.run.stream.colours.colours[self._active].observe
-            count = time.time_ns() // MINUTE_NS - first + 1
+            count = time.time_ns() // MINUTE_NS - first_minute + 1
             path = f"/api/v1/pipes/{PIPE}/colours?last={count}"
             answer = await asyncio.to_thread(
                 ObserveApi(url, read_token(self.run.stream.plan.token)).get, path
             )
-            return [row for row in answer["minutes"] if first <= row["minute"] <= last]
+            return [row for row in answer["minutes"] if first_minute <= row["minute"] <= last_minute]
 
-        window.observed = await self.run.steps.until(
+        window.observed = await self.run.parts.until(
             rows,
-            lambda minutes: bool(minutes) and minutes[-1]["minute"] == last and not minutes[-1]["missing"],
-            lambda minutes: f"{len(minutes)} of {last - first + 1} minutes are closed",
+            lambda minutes: (
+                bool(minutes) and minutes[-1]["minute"] == last_minute and not minutes[-1]["missing"]
+            ),
+            lambda minutes: f"{len(minutes)} of {last_minute - first_minute + 1} minutes are closed",
         )
 
 
@@ -166,16 +168,16 @@ async def _run(
     data.mkdir()
     load = LoadProcesses(Workspace.at(data))
     coloured_load = ColouredLoad(
-        load, rate, "auto", TourSteps(console.print), {"HIFI_OBSERVE_SETTLE_S": str(SETTLE_S)}
+        load, rate, "auto", TourParts(console.print), {"HIFI_OBSERVE_SETTLE_S": str(SETTLE_S)}
     )
     colour_changes = ColourChanges(coloured_load, changes, measured_s)
     try:
         await coloured_load.prepare(MOST_S)
-        with contextlib.suppress(StepFailed):
+        with contextlib.suppress(PartFailed):
             await colour_changes.make(names)
         comparison = await coloured_load.compared()
         outcome_of_run = outcome(
-            coloured_load.steps.ended,
+            coloured_load.parts.ended,
             colour_changes.windows,
             coloured_load.sent(),
             comparison,

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from hifi_cli.demo.colours.colour_report import down_minutes
 from hifi_cli.demo.expected import Deliveries
-from hifi_cli.demo.tour_steps import TourStep
+from hifi_cli.demo.tour_parts import TourPart
 from hifi_cli.demo.verify import Comparison, SentEvent
 
 _NS: Final = 1_000_000_000
@@ -36,7 +36,7 @@ class ChangeWindow:
 
 
 def outcome(
-    steps: Sequence[TourStep],
+    parts: Sequence[TourPart],
     windows: Sequence[ChangeWindow],
     sent: Mapping[str, SentEvent],
     comparison: Comparison,
@@ -47,7 +47,7 @@ def outcome(
     """The result as JSON: figures, those of each change, and what broke a promise.
 
     Args:
-        steps: one for each change.
+        parts: one for each change.
         windows: of the changes.
         sent: log of the sender.
         comparison: of the arrivals with what was accepted.
@@ -73,7 +73,7 @@ def outcome(
         "down_minutes": down_minutes(sent, comparison.arrived, expected),
     }
     failures = [f"{name}: {count}" for name, count in numbers.items() if count and name != "accepted"]
-    failures += [f"{step.name}: {step.seen}" for step in steps if not step.ok]
+    failures += [f"{part.name}: {part.seen}" for part in parts if not part.ok]
     changes = []
     for window in windows:
         before_ms = _p95_ms(lags.values(), window.began_ns - round(measured_s * _NS), window.began_ns)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.chaos.colours.outcome import ChangeWindow, outcome
 
-from hifi_cli.demo.tour_steps import TourStep
+from hifi_cli.demo.tour_parts import TourPart
 from hifi_cli.demo.verify import Comparison, SentEvent
 
 S = 1_000_000_000
@@ -23,8 +23,8 @@ def result(
     for name, lag_s in (dict.fromkeys(TIMES, 1.0) if arrived is None else arrived).items():
         comparison.arrived["/x", name] = TIMES[name] + round(lag_s * S)
     window = ChangeWindow("kafka", BEGAN, ENDED, ["seen"], [MINUTE | (minute or {})])
-    steps = [TourStep("kafka", ok=True, seconds=50, seen="seen")]
-    return outcome(steps, [window], SENT, comparison, EXPECTED, 60, 1.2)
+    parts = [TourPart("kafka", ok=True, seconds=50, seen="seen")]
+    return outcome(parts, [window], SENT, comparison, EXPECTED, 60, 1.2)
 
 
 def test_a_change_that_nobody_notices_breaks_nothing() -> None:

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ import typer
 from tests.chaos.chaos_run import SETTLE_S, TIERS, console
 from tests.chaos.connectors.comparison import Difference, compare_events, compare_rows, without_repeated
 from tests.chaos.connectors.destinations import KEEPS_KEYS, Destinations, name_of
-from tests.chaos.connectors.faults import FAULTS, NEEDS, ConnectorContext, inject
+from tests.chaos.connectors.faults import CLOCKED, DOUBLED, FAULTS, NEEDS, ConnectorContext, inject
 from tests.chaos.connectors.plan import (
     DESTINATIONS,
     SOURCES,
@@ -32,7 +32,7 @@ from tests.chaos.connectors.plan import (
 )
 from tests.chaos.connectors.sources import TABLES, Sources
 from tests.chaos.connectors.systems import Systems, systems, until
-from tests.chaos.fault_tools import FaultTools
+from tests.chaos.fault_tools import FaultTools, prepared_tools, why_impossible
 from tests.chaos.faults import FaultContext, wait_until_ready
 from tests.chaos.topic_facts import read_topic_facts
 from tests.chaos.verification import ChaosResult, FaultWindow, count_repeats
@@ -50,6 +50,8 @@ READ_ANEW: Final = ("sql", "objects")
 """Sources that a new stream reads from the beginning."""
 REFUSED_ANEW: Final = ("lake-upsert",)
 """Destinations for which `hifi restore` refuses a backup."""
+_MESH: Final = "mesh-{}"
+"""Folder of a mesh: the first one, or the one after `--renew`."""
 _PARTITIONS: Final = 4
 _LOAD_S: Final = 15.0
 _START_S: Final = 400.0
@@ -89,14 +91,19 @@ def main(
     pipes = layout(
         _names(sources, SOURCES), _names(destinations, DESTINATIONS), each, random.Random(f"pipes {seed}")
     )
-    queue = fault_order(possible(_names(faults, FAULTS), NEEDS, kinds_of(pipes)), times, random_source)
+    fault_names = [name for name in _names(faults, FAULTS) if _is_possible(name)]
+    queue = fault_order(possible(fault_names, NEEDS, kinds_of(pipes)), times, random_source)
     os.environ["HIFI_TIERS"] = TIERS
     os.environ.setdefault(EGRESS, "loopback")
     console.print(f"seed {seed}: {pipes}; {len(queue)} faults, for at most {seconds:g} s")
     folder = Path(tempfile.mkdtemp(prefix="hifi-chaos-", dir="/tmp"))
     is_kept = False
     try:
-        outcome = asyncio.run(_run(folder, pipes, queue, random_source, seconds, rate, outage, renew=renew))
+        kafka = folder / _MESH.format(1) / "kafka"
+        with prepared_tools(folder, kafka, 1, queue, DOUBLED, CLOCKED) as tools:
+            outcome = asyncio.run(
+                _run(folder, tools, pipes, queue, random_source, seconds, rate, outage, renew=renew)
+            )
         is_kept = bool(outcome["failures"])
     finally:
         if not is_kept:
@@ -109,6 +116,12 @@ def main(
             file.write(json.dumps(line) + "\n")
     print(json.dumps(line, indent=1))
     sys.exit(1 if outcome["failures"] else 0)
+
+
+def _is_possible(fault: str) -> bool:
+    if reason := why_impossible(fault, secure=False):
+        console.print(f"without {fault}: {reason}")
+    return reason is None
 
 
 def _names_without(text: str, names: Sequence[str]) -> str:
@@ -129,6 +142,7 @@ def _names(text: str, choices: Sequence[str]) -> list[str]:
 
 async def _run(
     folder: Path,
+    tools: FaultTools,
     pipes: Layout,
     queue: list[str],
     random_source: random.Random,
@@ -142,8 +156,8 @@ async def _run(
     async with systems(folder, avro=avro, connect="debezium" in pipes) as connector_systems:
         connector_run = ConnectorRun(connector_systems, pipes, rate)
         faults = FaultContext(
-            connector_run.new_mesh(_PARTITIONS),
-            FaultTools(),
+            connector_run.new_mesh(_PARTITIONS, tools.own_env),
+            tools,
             connector_systems.http.url,
             random_source,
             outage,
@@ -185,17 +199,18 @@ class ConnectorRun:
         """The mesh that runs, or will."""
         return self._meshes[-1]
 
-    def new_mesh(self, partitions: int) -> Mesh:
-        """A mesh with a new stream, which is not started."""
+    def new_mesh(self, partitions: int, own_env: Mapping[str, Mapping[str, str]] | None = None) -> Mesh:
+        """A mesh with a new stream, which is not started; `own_env`: instance to its own variables."""
         port = free_port()
         settings = {"HIFI_OBSERVE_SETTLE_S": str(SETTLE_S), "HIFI_LAKE_INTERVAL_S": "3"}
         plan = Plan(
-            data=self._systems.folder / f"mesh-{len(self._meshes) + 1}",
+            data=self._systems.folder / _MESH.format(len(self._meshes) + 1),
             port=port,
             console_port=free_port(but={port}),
             partitions=partitions,
-            scale={"normalize": 2, "egest": 2, "collect": 2, "lake": 1, "observe": 1},
+            scale=dict.fromkeys(DOUBLED, 2) | {"lake": 1, "observe": 1},
             env={**settings, "HIFI_ENRICH_DRIVER_MEMORY": "768m", **self._systems.environment},
+            own_env=own_env or {},
         )
         self._meshes.append(mesh := Mesh(plan))
         self.sources.url = f"{plan.url}/v1/pipes/from-http/events"
@@ -357,10 +372,12 @@ class ConnectorRun:
     async def _observed(self, failures: list[str], lost_count: int) -> dict[str, dict[str, int]]:
         """Compare the minutes with what was sent: no loss that is not there, and none missed."""
         assert self.mesh.plan.console
-        last = int(time.time() // 60)
+        last_minute = int(time.time() // 60)
         reported_counts: dict[str, dict[str, int]] = {}
         for source, kinds in self._pipes.items():
-            minutes, reason = await asyncio.to_thread(closed_minutes, self.mesh.plan, name_of(source), last)
+            minutes, reason = await asyncio.to_thread(
+                closed_minutes, self.mesh.plan, name_of(source), last_minute
+            )
             if reason:
                 failures.append(f"observe: {reason}")
             sums = {name: sum(row[name] for row in minutes) for name in ("in", "duplicates", "dead", "lost")}

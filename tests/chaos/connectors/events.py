@@ -42,8 +42,8 @@ def event_of(row: Mapping[str, Any]) -> Event:
 
 def newest(events: Iterable[Event]) -> dict[str, Event]:
     """Key to its last event."""
-    last: dict[str, Event] = {}
+    last_events: dict[str, Event] = {}
     for event in events:
-        if event.key not in last or last[event.key].n < event.n:
-            last[event.key] = event
-    return last
+        if event.key not in last_events or last_events[event.key].n < event.n:
+            last_events[event.key] = event
+    return last_events

@@ -3,12 +3,13 @@
 import random
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.chaos.connectors.comparison import Difference, compare_events, compare_rows, without_repeated
 from tests.chaos.connectors.events import KEYS, as_data, event, newest
-from tests.chaos.connectors.faults import FAULTS, NEEDS
+from tests.chaos.connectors.faults import CLOCKED, DOUBLED, FAULTS, LEFT_OUT, NEEDS
 from tests.chaos.connectors.plan import (
     DESTINATIONS,
     SOURCES,
@@ -18,6 +19,11 @@ from tests.chaos.connectors.plan import (
     pairs,
     possible,
 )
+from tests.chaos.fault_tools import prepared_tools
+from tests.chaos.faults import FAULTS as FAULTS_OF_MESH
+
+from hifi_infra.kafka import cluster
+from hifi_infra.kafka.kraft import Ports, server_properties
 
 SENT = [event("kafka", n) for n in range(3 * KEYS)]
 ROWS = [as_data(sent) for sent in SENT]
@@ -99,3 +105,26 @@ def test_a_selection_has_only_faults_that_meet_it() -> None:
     faults = possible(FAULTS, NEEDS, kinds_of(pipes))
     assert {"fail_s3", "kill_s3", "kill_egest", "kill_all_brokers"} <= set(faults)
     assert {"kill_connect", "registry_away", "kill_lake", "lock_tables"}.isdisjoint(faults)
+
+
+def test_each_fault_of_a_mesh_is_used_or_left_out_for_a_reason() -> None:
+    assert set(FAULTS) & set(FAULTS_OF_MESH) == set(FAULTS_OF_MESH) - set(LEFT_OUT)
+    assert set(LEFT_OUT) <= set(FAULTS_OF_MESH)
+    notes = (Path(__file__).parents[3] / "bench" / "notes" / "chaos.md").read_text("utf-8")
+    section = notes.partition("## make chaos-connectors")[2].partition("\n## ")[0]
+    assert [name for name in LEFT_OUT if f"`{name}`" not in section] == []
+
+
+def test_faults_that_need_tools_have_them_in_the_mesh_of_the_run(tmp_path: Path) -> None:
+    """Brokers of another cluster of the run have no proxy in front of them."""
+    kafka = tmp_path / "mesh-1" / "kafka"
+    with prepared_tools(tmp_path, kafka, 1, ["cut", "step_clock"], DOUBLED, CLOCKED) as tools:
+        assert tools.own_env.keys() == {f"{name}-2" for name in DOUBLED} | {f"{name}-1" for name in CLOCKED}
+        ports = [Ports(1, 2)]
+        of_mesh, of_other = (
+            vars(cluster)["server_properties"](1, ports, str(folder / "1" / "log"))
+            for folder in (kafka, tmp_path / "outside-kafka")
+        )
+        assert all(f"{name.upper()}://" in of_mesh for name in DOUBLED)
+        assert of_other == server_properties(1, ports, str(tmp_path / "outside-kafka" / "1" / "log"))
+    assert vars(cluster)["server_properties"] is server_properties

@@ -16,7 +16,7 @@ def demos():
 
 
 def test_every_flight_arrives_exactly_as_declared(start_hifi, tmp_path):
-    before = demos()
+    demos_before = demos()
     report = tmp_path / "report.json"
     command = start_hifi("demo", "--rate", 100, "--for", 10, "--report", report)
     assert command.wait(390) == 0, command.text()
@@ -33,11 +33,11 @@ def test_every_flight_arrives_exactly_as_declared(start_hifi, tmp_path):
     assert numbers["outcomes"] == {"delivered": sum(numbers["deliveries"].values())}
     assert "All 1,000 accepted events were delivered exactly as declared" in command.text()
     command.wait_gone()
-    assert demos() == before, "the temporary folder is removed"
+    assert demos() == demos_before, "the temporary folder is removed"
 
 
 @pytest.mark.parametrize(
-    ("step_text", "then_s"),
+    ("last_line", "then_s"),
     [
         ("", 0.5),
         ("starting Kafka", 2.0),
@@ -48,16 +48,16 @@ def test_every_flight_arrives_exactly_as_declared(start_hifi, tmp_path):
         pytest.param("waiting until every service is ready", 3.0, marks=pytest.mark.more),
     ],
 )
-def test_ctrl_c_at_any_time_leaves_no_process_and_no_folder(start_hifi, step_text, then_s):
-    before = demos()
+def test_ctrl_c_at_any_time_leaves_no_process_and_no_folder(start_hifi, last_line, then_s):
+    demos_before = demos()
     command = start_hifi("demo", "--rate", 100, "--for", 60)
-    if step_text:
-        command.wait_for(f"{step_text}\n", 300)
+    if last_line:
+        command.wait_for(f"{last_line}\n", 300)
     time.sleep(then_s)
     command.signal(signal.SIGINT)
     assert command.wait(30) == 130
     command.wait_gone(3)
-    assert demos() == before
+    assert demos() == demos_before
 
 
 def test_a_report_path_is_checked_before_anything_starts(hifi, tmp_path):

@@ -33,8 +33,8 @@ class WrittenKeys:
         return keys._State(self.all_keys if target == "blue" else IssuedKeys(), LastUses())
 
     async def write(self, *arguments: Any) -> None:
-        _, _, before, new_keys, *_ = arguments
-        self.changes.append((before, new_keys))
+        _, _, keys_before, new_keys, *_ = arguments
+        self.changes.append((keys_before, new_keys))
 
 
 @pytest.fixture
@@ -67,8 +67,8 @@ def test_the_audit_of_a_rotation_has_both_keys_as_they_were_before(
     command = ["keys", "rotate", KEY_OF_A.id, "--key-file", str(file)]
     result = CliRunner().invoke(command_line(), command)
     assert result.exit_code == 0, result.output
-    ((before, new_keys),) = written.changes
-    assert before == {KEY_OF_A.id: KEY_OF_A.json(), OTHER_KEY_OF_A.id: OTHER_KEY_OF_A.json()}
+    ((keys_before, new_keys),) = written.changes
+    assert keys_before == {KEY_OF_A.id: KEY_OF_A.json(), OTHER_KEY_OF_A.id: OTHER_KEY_OF_A.json()}
     assert [(key.id, key.pipe) for key in new_keys] == [
         (OTHER_KEY_OF_A.id, "pipe-a"),
         (KEY_OF_A.id, "pipe-a"),

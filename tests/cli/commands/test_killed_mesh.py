@@ -39,25 +39,26 @@ def test_everything_acknowledged_is_delivered(start_hifi, external_destination, 
     time.sleep(6)
     mesh.signal(signal.SIGKILL)
     mesh.wait()
-    before = len(sender.acknowledged)
+    count_before = len(sender.acknowledged)
     mesh.wait_gone(5)
     assert is_free(port)
     counts, _ = external_sender.arrivals(external_destination)
-    under_way = set(sender.acknowledged[:before]) - set(counts)
+    under_way = set(sender.acknowledged[:count_before]) - set(counts)
 
     restarted = start_hifi(*arguments)
     restarted.wait_for("Send events to", 300)
     time.sleep(3)
     sender.stop()
-    assert len(sender.acknowledged) > before, "it takes events again"
+    assert len(sender.acknowledged) > count_before, "it takes events again"
     counts, bodies = external_sender.wait_for(sender.acknowledged, external_destination, 120)
     repeated_counts = {name: count for name, count in counts.items() if count > 1}
     record_property("under_way_at_the_kill", len(under_way))
     record_property("duplicates", sum(repeated_counts.values()) - len(repeated_counts))
     print(
-        f"{before} acknowledged before the kill, {len(under_way)} of them under way; {len(repeated_counts)} came twice"
+        f"{count_before} acknowledged before the kill, {len(under_way)} of them under way; "
+        f"{len(repeated_counts)} came twice"
     )
-    assert sum(repeated_counts.values()) - len(repeated_counts) <= before, (
+    assert sum(repeated_counts.values()) - len(repeated_counts) <= count_before, (
         "a replay repeats no more than there was"
     )
     declared = {"n": 1, "é": "ü", "number": "1", "even": False}

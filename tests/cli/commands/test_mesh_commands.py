@@ -106,9 +106,9 @@ def test_a_trace_goes_from_the_sender_through_every_hop_to_the_destination(
     def trace_spans():
         return {span.raw.name: span for span in traces.spans if span.raw.trace_id.hex() == trace}
 
-    end = time.monotonic() + 60
+    end_s = time.monotonic() + 60
     while "count" not in trace_spans():  # the span of the whole way comes last
-        assert time.monotonic() < end, sorted(trace_spans())
+        assert time.monotonic() < end_s, sorted(trace_spans())
         time.sleep(0.1)
     spans = trace_spans()
     assert spans["count"].raw.parent_span_id.hex() == parent
@@ -189,10 +189,10 @@ def test_top_minutes_and_lost_show_the_events(running_mesh, hifi, external_desti
         time.sleep(0.1)
     sender.stop()
     external_sender.wait_for(sender.acknowledged, external_destination, 30)
-    end = time.monotonic() + 150
+    end_s = time.monotonic() + 150
     minutes: list[dict[str, Any]] = []
     while sum(minute["delivered"] for minute in minutes) < 50:  # a minute closes 2 s after its end
-        assert time.monotonic() < end, minutes
+        assert time.monotonic() < end_s, minutes
         time.sleep(1)
         code, output, errors = hifi("minutes", "count", "--json", "--data", running_mesh.data)
         assert code == 0, errors
@@ -260,13 +260,13 @@ def test_send_waits_for_an_ingest_that_comes_back(running_mesh, hifi):
 
 
 def test_status_shows_services_backlog_and_pipes(running_mesh, hifi):
-    end = time.monotonic() + 60
+    end_s = time.monotonic() + 60
     while True:
         code, output, _ = hifi("status", "--data", running_mesh.data, "--json")
         status = json.loads(output)
         if code == 0 and not sum(status["backlog"].values()):
             break
-        assert time.monotonic() < end, output
+        assert time.monotonic() < end_s, output
     assert [instance["service"] for instance in status["instances"]] == [
         "ingest",
         "normalize",
@@ -503,9 +503,9 @@ def test_a_replay_asks_the_condition_as_it_is_now_and_refuses_what_is_not_declar
         == "2 dead letter(s) replayed\n"
     )
     send({"id": "c", "n": 70})
-    end = time.monotonic() + 60
+    end_s = time.monotonic() + 60
     while len(server.accepted) < 2:
-        assert time.monotonic() < end, server.accepted
+        assert time.monotonic() < end_s, server.accepted
         time.sleep(0.05)
     assert sorted(server.accepted) == [
         b'{"id": "b", "n": 50,"double":100}',
@@ -529,12 +529,12 @@ def test_a_replay_asks_the_condition_as_it_is_now_and_refuses_what_is_not_declar
 
 def dead_letters(up, hifi, *arguments, min_count=1):
     """The listed letters, once there are `min_count` of them or ten seconds are over."""
-    end = time.monotonic() + 10
+    end_s = time.monotonic() + 10
     while True:
         code, output, errors = hifi("dead", "list", "--json", "--data", up.data, *arguments)
         assert code == 0, errors
         letters = json.loads(output)
-        if len(letters) >= min_count or time.monotonic() > end:
+        if len(letters) >= min_count or time.monotonic() > end_s:
             return letters
 
 

@@ -56,11 +56,13 @@ def fields(avro: dict[str, Any]) -> list[str]:
 
 
 def test_the_derived_schema_is_shown_and_published_and_follows_the_json_schema(tmp_path: Path) -> None:
-    first = published(tmp_path, pipe(ID))
+    first_schema = published(tmp_path, pipe(ID))
     status, output = run("schema", "avro", str(tmp_path / "orders.yaml"))
-    assert (status, json.loads(output)) == (0, first["schema"])
-    assert (fields(first), first["derived"]) == (["id"], True)
-    changed_pipe = pipe({**ID, "note": {"type": "string"}}, {"schema": first["schema"], "derived": True})
+    assert (status, json.loads(output)) == (0, first_schema["schema"])
+    assert (fields(first_schema), first_schema["derived"]) == (["id"], True)
+    changed_pipe = pipe(
+        {**ID, "note": {"type": "string"}}, {"schema": first_schema["schema"], "derived": True}
+    )
     assert fields(published(tmp_path, changed_pipe)) == ["id", "note"]
 
 

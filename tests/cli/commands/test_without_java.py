@@ -25,7 +25,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("command", ["up", "up --pipes examples/hello", "demo"])
 def test_java_and_the_command_that_installs_it_are_named(data: Path, command: str) -> None:
-    before = sorted(data.parent.iterdir())
+    files_before = sorted(data.parent.iterdir())
     options = [["--data", str(data)]] if command != "demo" else [["--data", str(data)], []]
     for option in options:
         result = CliRunner().invoke(command_line(), [*command.split(), *option])
@@ -33,4 +33,4 @@ def test_java_and_the_command_that_installs_it_are_named(data: Path, command: st
         text = " ".join(result.output.split())
         assert "Java 17 or newer" in text
         assert "Install it: sudo apt-get install -y openjdk-17-jdk-headless" in text
-        assert sorted(data.parent.iterdir()) == before, "nothing is touched"
+        assert sorted(data.parent.iterdir()) == files_before, "nothing is touched"

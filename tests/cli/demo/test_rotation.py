@@ -40,8 +40,8 @@ async def test_a_rotation_under_load_loses_nothing(tmp_path: Path) -> None:
     wrong_counts = {name: numbers[name] for name in ("lost", "duplicates", "mismatched", "dead_lettered")}
     assert not any(wrong_counts.values()), numbers
     assert numbers["delivered"] == numbers["accepted"]
-    last = max(read_send_log(workspace.send_log).values(), key=lambda event: event.sent_ns)
-    assert last.accepted, "ingest accepts again with the new passwords, before the load ends"
+    last_event = max(read_send_log(workspace.send_log).values(), key=lambda event: event.sent_ns)
+    assert last_event.accepted, "ingest accepts again with the new passwords, before the load ends"
     restarted = {instance.name for instance in mesh.all() if instance.restarts != restarts[instance.name]}
     assert restarted == {"enrich-1"}, "no other service had to be restarted"
 

@@ -24,7 +24,7 @@ from hifi_cli.rate.chart import chart
 from hifi_cli.rate.event_load import NOTES, EventLoad, read_sizes
 from hifi_cli.rate.rate_search import RateSearch
 from hifi_cli.rate.rating import Rating
-from hifi_cli.rate.report import is_whole, line, notes, report, tables
+from hifi_cli.rate.report import footnotes, is_whole, line, report, tables
 from hifi_cli.rate.step import ResourceUse, failure_reason, measure_step, step_report
 
 SECOND_NS = 1_000_000_000
@@ -187,7 +187,7 @@ def test_lines_and_tables_fit_80_columns():
     for table in tables(numbers):
         print_table(table, console)
     text = "\n".join(
-        [console.export_text(), line(step, None), line(step, failure_reason(step, 1000)), *notes(numbers)]
+        [console.export_text(), line(step, None), line(step, failure_reason(step, 1000)), *footnotes(numbers)]
     )
     assert max(map(len, text.splitlines())) <= 80, text
     assert "…" not in text
@@ -205,7 +205,7 @@ async def test_a_loss_while_the_mesh_warms_up_fails_the_rating_and_is_reported(t
         await rating.run()
         numbers = report(rating, 2, None)
         assert len(numbers["steps"]) == 1, "the rate of the warm-up does not count"
-        return is_whole(rating), numbers["warm_up"]["lost"], notes(numbers)[-1]
+        return is_whole(rating), numbers["warm_up"]["lost"], footnotes(numbers)[-1]
 
     whole, lost_count, note = await rated(make(missing={"e7"}), make())
     assert (whole, lost_count) == (False, 1)
@@ -220,8 +220,8 @@ def test_the_chart_is_an_svg_with_its_labels():
     ]
     numbers = {"slo_ms": 1000, "rated": steps[1], "steps": steps}
     root = ET.fromstring(chart(numbers, "a < b"))  # noqa: S314 - made by this test
-    texts = {"".join(text.itertext()) for text in root.iter("{http://www.w3.org/2000/svg}text")}
-    assert {"a < b", "rated", "p95", "ingest"} <= texts
+    label_texts = {"".join(text.itertext()) for text in root.iter("{http://www.w3.org/2000/svg}text")}
+    assert {"a < b", "rated", "p95", "ingest"} <= label_texts
     assert ET.fromstring(chart(numbers | {"rated": None, "steps": steps[:1]}, "one")) is not None  # noqa: S314 - as above
 
 
@@ -299,7 +299,7 @@ def folders():
 @pytest.mark.more
 @pytest.mark.timeout(400)
 def test_a_mesh_is_rated(start_hifi, tmp_path):
-    before = folders()
+    folders_before = folders()
     numbers, picture = tmp_path / "rate.json", tmp_path / "rate.svg"
     options = (
         "--from",
@@ -329,4 +329,4 @@ def test_a_mesh_is_rated(start_hifi, tmp_path):
     assert f"Sustained {report['rated']['rate']:,.0f} ev/s with p95" in command.text()
     assert "<svg" in picture.read_text()
     command.wait_gone()
-    assert folders() == before, "the temporary folder is removed"
+    assert folders() == folders_before, "the temporary folder is removed"

@@ -119,9 +119,9 @@ def test_an_array_of_100_megabytes_takes_memory_for_an_item_only():
 
 @given(st.lists(st.dictionaries(st.text(max_size=5), JSON, max_size=3), max_size=8), st.integers(1, 40))
 def test_an_array_gives_the_events_that_its_items_as_lines_give(events, chunk_bytes):
-    texts = [json.dumps(event, ensure_ascii=bool(chunk_bytes % 2)) for event in events]
-    array_text = f" [ {' , '.join(texts)} ] ".encode("utf-8", "surrogatepass")
-    lines_text = "\n".join(texts).encode("utf-8", "surrogatepass")
+    event_texts = [json.dumps(event, ensure_ascii=bool(chunk_bytes % 2)) for event in events]
+    array_text = f" [ {' , '.join(event_texts)} ] ".encode("utf-8", "surrogatepass")
+    lines_text = "\n".join(event_texts).encode("utf-8", "surrogatepass")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(json_array, "_CHUNK_BYTES", chunk_bytes)
         array_events = [event for event in read(array_text, "x.json") if isinstance(event, FileEvent)]
@@ -312,9 +312,9 @@ def test_an_item_that_msgspec_reads_but_does_not_format_costs_itself(monkeypatch
         event_files, "value_slice", bytes
     )  # compiled, it accepts one level more than `format`
     item = b'{"a":' + b"[" * 5000 + b"]" * 5000 + b"}"
-    first, *others = read(content.replace(b"%b", item), "x.json")
-    assert isinstance(first, UnreadableEvent)
-    assert str(first) == "nested too deeply"
+    first_event, *others = read(content.replace(b"%b", item), "x.json")
+    assert isinstance(first_event, UnreadableEvent)
+    assert str(first_event) == "nested too deeply"
     assert numbered_data(others) in ([], [(2, b'{"a":1}')])
 
 

@@ -54,7 +54,7 @@ def test_a_missing_topic_and_a_setting_that_differs_are_named_with_services_and_
     assert checked(kafka, stream) == (0, [])
 
     asyncio.run(changed(kafka, stream))
-    before = asyncio.run(topic_names(kafka, stream))
+    topics_before = asyncio.run(topic_names(kafka, stream))
     code, rows = checked(kafka, stream)
     assert code == 3
     [missing_topic] = [row for row in rows if row["kind"] == "topic"]
@@ -68,7 +68,7 @@ def test_a_missing_topic_and_a_setting_that_differs_are_named_with_services_and_
     assert (retention["name"], retention["made_by"]) == (topics.raw, "you")
     assert f"--entity-name {topics.raw} --add-config retention.ms=604800000" in retention["what_to_do"]
     assert len(rows) == 2
-    assert asyncio.run(topic_names(kafka, stream)) == before, "nothing was created"
+    assert asyncio.run(topic_names(kafka, stream)) == topics_before, "nothing was created"
     result = CliRunner().invoke(command_line(), ["upgrade", "check", "--kafka", kafka, "--stream", stream])
     assert result.exit_code == 3
     assert "retrier" in result.output

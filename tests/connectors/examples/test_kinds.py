@@ -117,8 +117,8 @@ def test_a_source_whose_kind_is_not_installed_is_published_as_it_is_declared() -
 
 
 async def test_while_a_kind_is_not_installed_deliveries_go_to_the_retrier(stream: EgestStream) -> None:
-    declared = pipe_to("flights", {"name": "d", "kind": "tape"})
-    async with running_egest(stream, declared) as egest:
+    declared_pipe = pipe_to("flights", {"name": "d", "kind": "tape"})
+    async with running_egest(stream, declared_pipe) as egest:
         await stream.send(3)
         receipts = await stream.receipts(3)
         await until(lambda: any("tape" in warning for warning in egest.service.health.warnings.values()))
@@ -134,10 +134,10 @@ async def test_in_a_colour_deliveries_to_a_kind_that_would_lose_events_wait(
     monkeypatch.setattr(several_logs, "installed_kind", lambda _name: incapable_kind)
     database = tmp_path / "rows.db"
     settings = {"database": str(database), "table": "orders"}
-    declared = pipe_to("flights", {"name": "d", "kind": "sqlite", "settings": settings})
+    declared_pipe = pipe_to("flights", {"name": "d", "kind": "sqlite", "settings": settings})
     await publish(stream.kafka, stream.topics, [stream_record(stream.partitions, coloured=True)])
     stream.version += 1
-    async with running_egest(stream, declared) as egest:
+    async with running_egest(stream, declared_pipe) as egest:
         await stream.send(3)
         receipts = await stream.receipts(3)
         warnings = egest.service.health.warnings.values()

@@ -94,10 +94,10 @@ def test_contradicting_settings_are_refused(settings: dict[str, Any], message: s
 
 
 def test_a_transform_is_refused() -> None:
-    declared = pipe({}, fields={"a": "int"})
-    changed_destination = declared.destinations[0].model_copy(update={"transform": "a"})
+    declared_pipe = pipe({}, fields={"a": "int"})
+    changed_destination = declared_pipe.destinations[0].model_copy(update={"transform": "a"})
     with pytest.raises(Misconfigured, match="has no `transform`"):
-        check(declared.model_copy(update={"destinations": [changed_destination]}))
+        check(declared_pipe.model_copy(update={"destinations": [changed_destination]}))
 
 
 @pytest.mark.parametrize(
@@ -114,9 +114,9 @@ def test_a_transform_is_refused() -> None:
 )
 def test_only_warehouses_within_the_limits_may_be_named(warehouse: str, allowed: bool) -> None:
     limits = PipeLimits(lake_warehouses=("/srv/lake", "s3://bucket/a"))
-    declared = pipe({"warehouse": warehouse, "catalog": "http://127.0.0.1:1"})
-    assert (list(refusals(declared, limits)) == []) == allowed
-    assert list(refusals(declared, PipeLimits())) == []
+    declared_pipe = pipe({"warehouse": warehouse, "catalog": "http://127.0.0.1:1"})
+    assert (list(refusals(declared_pipe, limits)) == []) == allowed
+    assert list(refusals(declared_pipe, PipeLimits())) == []
 
 
 def test_a_link_out_of_the_allowed_folder_is_refused(tmp_path: Path) -> None:

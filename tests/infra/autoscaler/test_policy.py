@@ -48,9 +48,9 @@ def test_a_service_that_is_too_large_loses_one_at_a_time_and_only_after_a_while(
 
 
 def test_a_change_of_size_begins_a_new_wait() -> None:
-    before = steady(5, 0.1, 0, 100)
-    after = [Sample(100 + step * STEP_S, 4, 0.1, 0) for step in range(1, 6)]
-    assert decide(POLICY, [*before, *after]).instances == 4
+    samples_before = steady(5, 0.1, 0, 100)
+    samples_after = [Sample(100 + step * STEP_S, 4, 0.1, 0) for step in range(1, 6)]
+    assert decide(POLICY, [*samples_before, *samples_after]).instances == 4
 
 
 def test_missing_metrics_change_nothing() -> None:

@@ -50,7 +50,7 @@ async def test_a_shift_and_a_split_are_in_the_audit(
     ]
 
 
-async def test_a_refused_step_is_in_the_audit(
+async def test_a_refused_action_is_in_the_audit(
     colours: ColoursUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await colours.judge(blue=Condition.UNSTABLE, green=Condition.STABLE)
@@ -64,17 +64,17 @@ async def test_a_refused_step_is_in_the_audit(
 async def test_a_colour_that_drains_falls_asleep_or_wakes_is_in_the_audit(
     colours: ColoursUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The effects of the steps are tested in test_operations.py."""
+    """The effects of the actions are tested in test_operations.py."""
     state = {"drain": ColourState.DRAINING, "sleep": ColourState.ASLEEP, "wake": ColourState.IDLE}
 
-    def step(verb: str) -> Any:
+    def operation(verb: str) -> Any:
         async def change(_: ColourOperations, name: str, *__: Any) -> None:
             await colours.write(**{name: state[verb]})
 
         return change
 
     for verb in state:
-        monkeypatch.setattr(ColourOperations, verb, step(verb))
+        monkeypatch.setattr(ColourOperations, verb, operation(verb))
         await run(colours, monkeypatch, getattr(colour, verb), "green")
     assert [(entry[0], entry[1], entry[4]["green"]) for entry in await entries(colours)] == [
         (author(), "drain green", "draining 0 %"),

@@ -1,4 +1,4 @@
-"""Requests are split during a burst and joined after it, as steps in a real Kafka; the rate is given."""
+"""Requests are split during a burst and joined after it, as actions in a real Kafka; the rate is given."""
 
 import itertools
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ from hifi.control.action import ActionKind
 from hifi.control.verdict import Condition
 from hifi.delivery.colours import Colour, Colours, ColourState
 from hifi.runtime.errors import Retryable
-from hifi_infra.colours.burst import BurstPolicy, BurstStep, RateSample, decide
+from hifi_infra.colours.burst import BurstAction, BurstPolicy, RateSample, decide
 from hifi_infra.colours.burst_splitter import MEASURE_S, BurstSplitter, accepted_events, ingests_of
 from hifi_infra.colours.operations import ColourOperations
 
@@ -28,34 +28,34 @@ def samples(*rates: float | None) -> list[RateSample]:
 
 
 @pytest.mark.parametrize(
-    ("rates", "step"),
+    ("rates", "action"),
     [
-        ((101, 101, 101), BurstStep.SPLIT),
-        ((101, 101), BurstStep.NOTHING),
-        ((101, 100, 101), BurstStep.NOTHING),
-        ((101, None, 101), BurstStep.NOTHING),
-        ((), BurstStep.NOTHING),
+        ((101, 101, 101), BurstAction.SPLIT),
+        ((101, 101), BurstAction.NOTHING),
+        ((101, 100, 101), BurstAction.NOTHING),
+        ((101, None, 101), BurstAction.NOTHING),
+        ((), BurstAction.NOTHING),
     ],
 )
 def test_requests_are_split_when_the_rate_was_too_high_for_a_while(
-    rates: tuple[float | None, ...], step: BurstStep
+    rates: tuple[float | None, ...], action: BurstAction
 ) -> None:
-    assert decide(POLICY, samples(*rates), split=False) is step
+    assert decide(POLICY, samples(*rates), split=False) is action
 
 
 @pytest.mark.parametrize(
-    ("rates", "step"),
+    ("rates", "action"),
     [
-        ([70] * 25, BurstStep.JOIN),
-        ([70] * 24, BurstStep.NOTHING),
-        ([70] * 24 + [71], BurstStep.NOTHING),
-        ([70] * 12 + [None] + [70] * 12, BurstStep.NOTHING),
+        ([70] * 25, BurstAction.JOIN),
+        ([70] * 24, BurstAction.NOTHING),
+        ([70] * 24 + [71], BurstAction.NOTHING),
+        ([70] * 12 + [None] + [70] * 12, BurstAction.NOTHING),
     ],
 )
 def test_requests_are_joined_when_the_rate_was_low_for_longer(
-    rates: list[float | None], step: BurstStep
+    rates: list[float | None], action: BurstAction
 ) -> None:
-    assert decide(POLICY, samples(*rates), split=True) is step
+    assert decide(POLICY, samples(*rates), split=True) is action
 
 
 def splitter_of(colours: ColoursUnderTest, rates: list[float]) -> BurstSplitter:
@@ -97,7 +97,7 @@ async def test_a_split_that_counts_although_its_end_was_not_recorded_is_joined()
 
     async def shift(shares: Mapping[str, int], _: str, *, kind: ActionKind) -> None:
         shifts.append((shares, kind))
-        raise Retryable("the end of the step could not be recorded")
+        raise Retryable("the end of the action could not be recorded")
 
     counts = itertools.accumulate([0.0, *[150.0 * MEASURE_S] * 3, *[60.0 * MEASURE_S] * 26])
     times = itertools.count(0.0, MEASURE_S)
@@ -111,12 +111,12 @@ async def test_a_split_that_counts_although_its_end_was_not_recorded_is_joined()
         "blue": Colour(10_000, ColourState.ACTIVE, (), ""),
         "green": Colour(0, ColourState.IDLE, (), ""),
     }
-    before = Colours(colours, (), 1, "test")
+    colours_before = Colours(colours, (), 1, "test")
     for _ in range(4):
-        await splitter.adjust(before)
+        await splitter.adjust(colours_before)
     assert shifts == [(HALF, ActionKind.SCALE_OUT)]
     for _ in range(26):
-        await splitter.adjust(before.with_shares(HALF, 2, BY))
+        await splitter.adjust(colours_before.with_shares(HALF, 2, BY))
     assert (BLUE, ActionKind.SCALE_IN) in shifts
 
 

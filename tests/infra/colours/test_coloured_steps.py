@@ -125,7 +125,7 @@ class ColourLogs:
         return {key: figures(numbers) for key, numbers in self.events.items()}
 
     @property
-    def found(self) -> dict[Key, Figures]:
+    def figures(self) -> dict[Key, Figures]:
         """The same as the step says."""
         return {key: (body["n"], body["numbers"], body["squares"]) for key, body in self.results.items()}
 
@@ -197,7 +197,7 @@ async def test_over_a_shift_and_back_each_event_is_in_one_result_and_parts_are_m
             """Whether all events are in results."""
             for colour in logs.values():
                 await colour.read()
-            counts = [n for colour in logs.values() for n, *_ in colour.found.values()]
+            counts = [n for colour in logs.values() for n, *_ in colour.figures.values()]
             return sum(counts) >= len(flights.sent)
 
         await until(is_complete)
@@ -205,7 +205,7 @@ async def test_over_a_shift_and_back_each_event_is_in_one_result_and_parts_are_m
         await until(lambda: arrived(arrivals).keys() >= set(ids))
         accounts = {name: (await colour.progress()).account for name, colour in logs.items()}
     for name, colour in logs.items():
-        assert colour.found == colour.expected, f"{name}: each event of its log is in one result"
+        assert colour.figures == colour.expected, f"{name}: each event of its log is in one result"
         assert accounts[name].missing == (0, 0)
         read = [tally.events for verdicts in accounts[name].read.values() for tally in verdicts.values()]
         assert sum(read) == sum(map(len, colour.events.values()))
@@ -227,7 +227,7 @@ def require_sums(sent: Mapping[int, Key], logs: Mapping[str, ColourLogs]) -> Non
         oracle[key].append(number)
     merged: dict[Key, Figures] = {}
     for colour in logs.values():
-        for key, (count, numbers, squares) in colour.found.items():
+        for key, (count, numbers, squares) in colour.figures.items():
             other_count, other_numbers, other_squares = merged.get(key, (0, 0, 0))
             merged[key] = count + other_count, numbers + other_numbers, squares + other_squares
     assert merged == {key: figures(numbers) for key, numbers in oracle.items()}

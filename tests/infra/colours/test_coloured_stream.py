@@ -10,7 +10,7 @@ import pytest
 from tests.support.colours.coloured_meshes import coloured_meshes, until
 
 from hifi.control.action import ActionKind
-from hifi.control.steps import ActionLog
+from hifi.control.action_right import ActionLog
 from hifi.delivery.colours import WHOLE_SHARE
 from hifi.runtime.errors import Retryable
 

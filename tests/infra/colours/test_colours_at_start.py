@@ -20,7 +20,7 @@ def test_at_the_first_start_the_first_colour_has_every_request() -> None:
 def test_later_everything_stays_but_the_addresses_which_are_new() -> None:
     setup = ColourSetup(partitions=8)
     parked = ({"colour": "blue", "open": {"parked": 3}},)
-    before = Colours(
+    colours_before = Colours(
         {
             "blue": Colour(0, ColourState.ASLEEP, ("http://old",), "", "old:9092", setup, left_open=parked),
             "green": Colour(10_000, ColourState.ACTIVE, ("http://old",), "", "old:9092", woken_ms=5),
@@ -30,7 +30,7 @@ def test_later_everything_stays_but_the_addresses_which_are_new() -> None:
         "before",
     )
     written_colours = colours_at_start(
-        before, {"blue": colour(), "green": colour("new:9092")}, FRONTS, 7, "me"
+        colours_before, {"blue": colour(), "green": colour("new:9092")}, FRONTS, 7, "me"
     ).colours
     assert (written_colours["blue"].state, written_colours["blue"].setup, written_colours["blue"].kafka) == (
         ColourState.ASLEEP,

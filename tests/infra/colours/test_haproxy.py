@@ -373,13 +373,13 @@ async def test_a_key_stays_on_its_colour_and_a_change_of_shares_moves_only_as_ma
     under_test: FrontUnderTest,
 ) -> None:
     await under_test.front.divide({"blue": 5000, "green": 5000})
-    before = await under_test.keys(1000)
-    assert await under_test.keys(1000) == before
-    assert await under_test.keys(1000, header="ce_partitionkey") == before
+    keys_before = await under_test.keys(1000)
+    assert await under_test.keys(1000) == keys_before
+    assert await under_test.keys(1000, header="ce_partitionkey") == keys_before
     await under_test.front.divide({"blue": 4000, "green": 6000})
-    after = await under_test.keys(1000)
-    assert {key for key in before if before[key] == "green"} <= {
-        key for key in after if after[key] == "green"
+    keys_after = await under_test.keys(1000)
+    assert {key for key in keys_before if keys_before[key] == "green"} <= {
+        key for key in keys_after if keys_after[key] == "green"
     }
 
 
@@ -450,9 +450,9 @@ async def test_no_request_is_dropped_while_the_shares_change(under_test: FrontUn
 
     senders = [asyncio.create_task(send_all_the_time()) for _ in range(8)]
     for share in (0, 10_000, 5000, 0, 10_000):
-        before = answers.total()
+        count_before = answers.total()
         await under_test.front.divide({"blue": share, "green": 10_000 - share})
-        await under_test.until(lambda before=before: answers.total() > before + 100)  # type: ignore[misc]
+        await under_test.until(lambda count=count_before: answers.total() > count + 100)  # type: ignore[misc]
     finished.set()
     await asyncio.gather(*senders)
     assert set(answers) == {"blue", "green"}

@@ -32,11 +32,11 @@ def write_running_mesh(folder: Path, partitions: int) -> None:
 
 
 def test_a_colour_keeps_what_a_change_does_not_name() -> None:
-    before = ColourSetup(4, NEWEST, "/releases/1", {"HIFI_A": "1", "HIFI_B": "2"})
-    assert SetupChange().of(before) == before
-    setup = SetupChange(partitions=8, settings={"HIFI_A": "", "HIFI_C": "3"}).of(before)
+    setup_before = ColourSetup(4, NEWEST, "/releases/1", {"HIFI_A": "1", "HIFI_B": "2"})
+    assert SetupChange().of(setup_before) == setup_before
+    setup = SetupChange(partitions=8, settings={"HIFI_A": "", "HIFI_C": "3"}).of(setup_before)
     assert setup == ColourSetup(8, NEWEST, "/releases/1", {"HIFI_B": "2", "HIFI_C": "3"})
-    assert SetupChange(release="installed").of(before).release == ""
+    assert SetupChange(release="installed").of(setup_before).release == ""
     assert not SetupChange()
     assert SetupChange(partitions=8)
 

@@ -1,4 +1,4 @@
-"""Steps of a person on the colours: recorded in a real Kafka, and refused when they must wait."""
+"""Actions of a person on the colours: recorded in a real Kafka, and refused when they must wait."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ from aiokafka.structs import OffsetAndMetadata
 from tests.support.colours.coloured_kafka import ColoursUnderTest
 
 from hifi.control.action import ActionKind, ActionState
-from hifi.control.steps import StepRefused
+from hifi.control.action_right import ActionRefused
 from hifi.control.verdict import Condition
 from hifi.delivery.colours import NAMES, Colour, Colours, ColourSetup, ColourState, FrontAddress
 from hifi.kafka.topics import ControlTopics, Topics
@@ -64,7 +64,7 @@ async def until(condition: Callable[[], object]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_shift_is_recorded_as_a_step_and_changes_the_shares(colours: ColoursUnderTest) -> None:
+async def test_a_shift_is_recorded_as_an_action_and_changes_the_shares(colours: ColoursUnderTest) -> None:
     await colours.judge(blue=Condition.STABLE, green=Condition.STABLE)
     await colours.operations().shift(TO_GREEN, "because")
     recorded_colours = await colours.operations().colours()
@@ -81,7 +81,7 @@ async def test_a_shift_for_maintenance_waits_until_both_colours_are_stable(colou
         (Condition.UNKNOWN, Condition.STABLE, "blue: the health is unknown"),
     ):
         await colours.judge(blue=blue, green=green)
-        with pytest.raises(StepRefused, match=message):
+        with pytest.raises(ActionRefused, match=message):
             await colours.operations().shift(TO_GREEN, "because")
     assert (await colours.operations().colours()).by == "test"
     assert await colours.actions() == []
@@ -135,7 +135,7 @@ async def test_a_colour_with_requests_does_not_sleep(colours: ColoursUnderTest) 
     assert (await colours.states())["blue"] is ColourState.ACTIVE
 
 
-async def test_a_colour_gets_another_setup_only_when_it_wakes_and_the_step_says_which(
+async def test_a_colour_gets_another_setup_only_when_it_wakes_and_the_action_says_which(
     colours: ColoursUnderTest,
 ) -> None:
     change = SetupChange(settings={"HIFI_ENRICH_DRIVER_MEMORY": "2g"})
@@ -281,8 +281,8 @@ async def test_keys_that_were_issued_in_a_colour_since_it_woke_stay_while_it_awa
     for _ in range(2):
         assert await recorded.operations.copy_keys("green", if_awaited=True)
     assert recorded.keys("green") == {key.id: key for key in (kept_key, new_key)}
-    first, *later = recorded.records
-    assert later == [first.with_keys("green", 7)]
+    first_record, *later_records = recorded.records
+    assert later_records == [first_record.with_keys("green", 7)]
 
 
 @pytest.mark.parametrize("has_new_key", [False, True])
@@ -307,18 +307,18 @@ async def test_a_person_decides_that_the_keys_of_the_colour_count_that_still_awa
 ) -> None:
     """As after the other one lost its data, so that it has to get them itself."""
     recorded.records.append(recorded.records[-1].with_shares(TO_GREEN, 8, "test"))
-    check, step = AsyncMock(), AsyncMock()
+    check, act = AsyncMock(), AsyncMock()
     for name in ("drain", "_left_open"):
         monkeypatch.setattr(ColourOperations, name, AsyncMock(return_value=()))
-    monkeypatch.setattr(ColourOperations, "_step", step)
+    monkeypatch.setattr(ColourOperations, "_act", act)
     monkeypatch.setattr(ColourFolders, "check_sleep", check)
     monkeypatch.setattr(ColourFolders, "runs", AsyncMock(return_value=False))
     monkeypatch.setattr(operations, "_SETTLE_S", 0)
     with pytest.raises(Misconfigured, match="with --force"):
         await recorded.operations.sleep("blue", "because", 1, print)
     await replace(recorded.operations, forced=True).sleep("blue", "because", 1, print)
-    assert step.await_args is not None
-    asleep = step.await_args.args[3](recorded.records[-1])
+    assert act.await_args is not None
+    asleep = act.await_args.args[3](recorded.records[-1])
     assert asleep.colours["blue"].state is ColourState.ASLEEP
     assert not asleep.colours["green"].awaits_keys
     woken = asleep.with_state("blue", ColourState.IDLE, 9, "test")
@@ -355,7 +355,7 @@ async def test_a_wake_that_fails_after_the_old_stream_was_put_aside_names_its_fo
         make_room()
         raise Retryable("Kafka did not answer")
 
-    monkeypatch.setattr(ColourOperations, "_step", fail)
+    monkeypatch.setattr(ColourOperations, "_act", fail)
     monkeypatch.setattr(ColourOperations, "_require_fit_pipes", AsyncMock())
     monkeypatch.setattr(ColourOperations, "colours", AsyncMock(return_value=record))
     folders = {"blue": tmp_path / "blue", "green": folder}
@@ -380,24 +380,24 @@ async def test_a_colour_that_woke_without_the_other_one_awaits_its_write_keys(
     assert (await colours.operations().colours()).shares == TO_GREEN
 
 
-async def test_an_actor_that_was_frozen_in_a_step_changes_nothing_after_another_step(
+async def test_an_actor_that_was_frozen_in_an_action_changes_nothing_after_another_one(
     colours: ColoursUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     half, write = {"blue": 5000, "green": 5000}, ColourLog.write
 
     async def write_late(log: ColourLog, change: Callable[[Colours | None], Awaitable[Colours]]) -> None:
-        """Be frozen just before, while another actor takes a step."""
+        """Be frozen just before, while another actor takes an action."""
         monkeypatch.setattr(ColourLog, "write", write)
-        monkeypatch.setattr(operations, "_STEP_S", 60)
+        monkeypatch.setattr(operations, "_ACTION_S", 60)
         await colours.operations(actor="other").shift(half, "because", kind=ActionKind.RECOVER)
         await write(log, change)
 
-    monkeypatch.setattr(operations, "_STEP_S", 0)
+    monkeypatch.setattr(operations, "_ACTION_S", 0)
     monkeypatch.setattr(ColourLog, "write", write_late)
-    with pytest.raises(StepRefused, match="another step was taken"):
+    with pytest.raises(ActionRefused, match="another action was taken"):
         await colours.operations().shift(TO_GREEN, "because", kind=ActionKind.RECOVER)
-    after = await colours.operations().colours()
-    assert (after.shares, after.by) == (half, "other")
+    colours_after = await colours.operations().colours()
+    assert (colours_after.shares, colours_after.by) == (half, "other")
 
 
 async def test_a_record_that_is_written_beside_a_change_is_its_basis(
@@ -417,8 +417,8 @@ async def test_a_record_that_is_written_beside_a_change_is_its_basis(
     await log.write(change)
     await log.stop()
     assert seen == ["test", "person"]
-    after = await colours.operations().colours()
-    assert (after.shares, after.by) == (TO_GREEN, "start")
+    colours_after = await colours.operations().colours()
+    assert (colours_after.shares, colours_after.by) == (TO_GREEN, "start")
 
 
 async def test_what_waits_in_a_colour_whose_kafka_is_away_is_not_taken_for_nothing(

@@ -24,14 +24,14 @@ async def test_a_reader_is_elected_and_keeps_its_progress_where_only_the_topics_
     settings = CollectSettings(kafka=kafka, stream=stream)
     election = LeaderElection(settings, "group", settings.topics.collect_leader)
     election.start()
-    first, successor = (SourceEntries(settings, "orders", "sql/a") for _ in range(2))
+    first_entries, successor = (SourceEntries(settings, "orders", "sql/a") for _ in range(2))
     try:
         await asyncio.wait_for(election.leading.wait(), 60)
-        await first.take_over()
-        await first.keep({"rows": {"n": 1}})
+        await first_entries.take_over()
+        await first_entries.keep({"rows": {"n": 1}})
         await successor.take_over()
         assert successor.entries == {"rows": {"n": 1}}
     finally:
         await election.stop()
-        await first.stop()
+        await first_entries.stop()
         await successor.stop()

@@ -59,11 +59,11 @@ def test_a_build_depends_on_all_that_its_modules_import_in_any_way(tmp_path: Pat
 
 def test_the_key_of_a_build_changes_with_any_of_its_sources(tmp_path: Path) -> None:
     roots = packages(tmp_path, total="from goods.prices import PRICE\n", prices="PRICE = 1\n", unrelated="")
-    first = plan_build(["shop.total"], roots).key
+    first_key = plan_build(["shop.total"], roots).key
     (tmp_path / "first/shop/unrelated.py").write_text("# changed")
-    assert plan_build(["shop.total"], roots).key == first
+    assert plan_build(["shop.total"], roots).key == first_key
     (tmp_path / "second/goods/prices.py").write_text("PRICE = 2\n")
-    assert plan_build(["shop.total"], roots).key != first
+    assert plan_build(["shop.total"], roots).key != first_key
 
 
 @pytest.mark.more

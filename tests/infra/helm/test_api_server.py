@@ -13,7 +13,7 @@ from tests.support.helm.crds import install_crds
 from tests.support.kubernetes.api_server import ApiServer, api_server
 
 from hifi_infra.kubernetes import colour_route, service_deployment
-from hifi_infra.kubernetes.fenced_changes import STEP
+from hifi_infra.kubernetes.fenced_changes import FENCE_ANNOTATION
 
 pytestmark = pytest.mark.more
 
@@ -219,7 +219,7 @@ def test_an_upgrade_keeps_the_shares_of_the_colours(helm: list[str], colours: Ap
     route = colour_route.read(_route(colours), backends)
     assert route.shares == {"blue": 10_000, "green": 0}
     shares = {"blue": 0, "green": 10_000}
-    change = {**(route.change_to(shares) or {}), "metadata": {"annotations": {STEP: "7"}}}
+    change = {**(route.change_to(shares) or {}), "metadata": {"annotations": {FENCE_ANNOTATION: "7"}}}
     patched = colours.kubectl(
         "-n", "shop", "patch", "httproute", route.name, "--type=merge", "-p", json.dumps(change)
     )
@@ -230,7 +230,7 @@ def test_an_upgrade_keeps_the_shares_of_the_colours(helm: list[str], colours: Ap
     upgraded_route = _route(colours)
     assert upgraded_route["spec"]["hostnames"] == ["other.example"]
     route = colour_route.read(upgraded_route, backends)
-    assert (route.shares, route.step) == (shares, 7)
+    assert (route.shares, route.token) == (shares, 7)
 
 
 @pytest.mark.parametrize(

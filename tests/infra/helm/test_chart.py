@@ -842,10 +842,10 @@ def test_setup_gets_another_name_when_its_pipes_change(
     helm: list[str], renderings: Mapping[str, Rendered]
 ) -> None:
     values = ("--values", str(VALUES["external"]))
-    [before] = renderings["external"].of("Job")
+    [job_before] = renderings["external"].of("Job")
     [same_job] = render(helm, *values).of("Job")
-    [after] = render(helm, *values, "--set-string", "pipes.revision=8").of("Job")
-    assert before == same_job != after
+    [job_after] = render(helm, *values, "--set-string", "pipes.revision=8").of("Job")
+    assert job_before == same_job != job_after
 
 
 def test_a_cluster_without_other_projects_gets_a_chart_that_works_without_them(helm: list[str]) -> None:

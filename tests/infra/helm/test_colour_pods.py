@@ -139,9 +139,9 @@ def test_a_shift_and_back_move_all_requests_and_lose_nothing(
     colours.change("shift", "green")
     colours.wait_weights(0, 10_000)
     colours.green.wait_accepted(500)
-    before = colours.blue.accepted()
+    accepted_before = colours.blue.accepted()
     colours.green.wait_accepted(500)
-    assert colours.blue.accepted() == before, "blue gets no request"
+    assert colours.blue.accepted() == accepted_before, "blue gets no request"
     colours.change("split")
     colours.wait_weights(5_000, 5_000)
     colours.blue.wait_accepted(500)
@@ -157,9 +157,9 @@ def test_an_upgrade_keeps_the_shares_and_loses_nothing(colours: ColouredReleases
     sent_flights = Flights.write(tmp_path / "events.ndjson", 3_000, first=20_000)
     sending = colours.blue.send(sent_flights, RATE, GATEWAY)
     colours.change("shift", "green")
-    before = colours.blue.pod("ingest")
+    pod_before = colours.blue.pod("ingest")
     colours.blue.deploy("--set-string", "services.ingest.podAnnotations.upgrade=2")
-    assert colours.blue.pod("ingest") != before
+    assert colours.blue.pod("ingest") != pod_before
     assert colours.weights() == [0, 10_000]
     colours.change("shift", "blue")
     assert sending.result()["accepted"] == 3_000

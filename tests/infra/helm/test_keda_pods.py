@@ -49,7 +49,7 @@ def wait_until_active(flights: Release) -> None:
 
 
 def scale_keda(flights: Release, replicas: int) -> None:
-    """Give KEDA's operator and metrics server so many instances each."""
+    """Give KEDA's operator and metrics server `replicas` instances each."""
     for deployment in DEPLOYMENTS:
         flights.node.ask("-n", NAMESPACE, "scale", "deployment", deployment, f"--replicas={replicas}")
 

@@ -104,8 +104,8 @@ class LakeMesh:
         """Wait until all executors run, none of them a killed one; their names."""
 
         def all_run() -> bool:
-            names = self.executors(service)
-            return len(names) == EXECUTORS and not names & killed
+            executor_names = self.executors(service)
+            return len(executor_names) == EXECUTORS and not executor_names & killed
 
         until(all_run, f"the executors of {service} run")
         return self.executors(service)
@@ -184,15 +184,15 @@ def mesh(release: Release, database: NodeDatabase) -> LakeMesh:
 
 def test_nothing_is_lost_while_executors_and_drivers_are_killed(mesh: LakeMesh, tmp_path: Path) -> None:
     release = mesh.release
-    before = {service: mesh.wait_executors(service) for service in ("enrich", "lake")}
+    executors_before = {service: mesh.wait_executors(service) for service in ("enrich", "lake")}
     sent_flights = Flights.write(tmp_path / "events.ndjson", 9_000)
     sending = release.send(sent_flights, RATE)
     until(lambda: sum(release.counts().values()) > 500, "the first events arrive")
     until(lambda: mesh.folder.rows(TABLE), "the first rows stand in the table")
-    for service, executors in before.items():
+    for service, executors in executors_before.items():
         release.kill(min(executors))
         mesh.wait_executors(service, {min(executors)})
-    for service in before:
+    for service in executors_before:
         of_the_killed_driver = mesh.executors(service)
         release.kill(release.pod(service))
         release.wait_ready(service)

@@ -10,7 +10,7 @@ from tests.support.helm.flights import Flights
 from tests.support.helm.release import RELEASE, WITHIN_S, Release, set_values
 from tests.support.kubernetes.node import until
 
-from hifi_infra.kubernetes.fenced_changes import STEP
+from hifi_infra.kubernetes.fenced_changes import FENCE_ANNOTATION
 
 pytestmark = [pytest.mark.more, pytest.mark.timeout(5400)]
 
@@ -77,14 +77,14 @@ def test_nothing_is_lost_while_pods_are_killed_and_evicted(flights: Release, tmp
 def test_an_upgrade_a_roll_back_and_a_failed_upgrade_lose_nothing(flights: Release, tmp_path: Path) -> None:
     sent_flights = Flights.write(tmp_path / "events.ndjson", 6_000, first=30_000)
     sending = flights.send(sent_flights, 50)
-    before = {component: flights.pod(component) for component in CHANGED}
+    pods_before = {component: flights.pod(component) for component in CHANGED}
     options = [
         word
         for component in CHANGED
         for word in ("--set-string", f"services.{component}.podAnnotations.upgrade=2")
     ]
     flights.deploy(*options)
-    assert [component for component in CHANGED if flights.pod(component) == before[component]] == []
+    assert [component for component in CHANGED if flights.pod(component) == pods_before[component]] == []
     [job] = flights.get("jobs")["items"]
     assert job["status"]["succeeded"] == 1
     rolled_back = flights.run_helm("rollback", RELEASE, *flights.waiting)
@@ -106,8 +106,8 @@ def test_a_drain_waits_for_the_disruption_budget_and_loses_nothing(flights: Rele
     sent_flights = Flights.write(tmp_path / "events.ndjson", 3_000, first=36_000)
     flights.deploy("--set", "services.egest.replicas=2")
     sending = flights.send(sent_flights, 50)
-    before = {pod["metadata"]["name"] for pod in flights.pods("egest")}
-    assert len(before) == 2
+    names_before = {pod["metadata"]["name"] for pod in flights.pods("egest")}
+    assert len(names_before) == 2
     log = tmp_path / "drain.log"
     drain = ("drain", "node1", "--pod-selector=app.kubernetes.io/component=egest", "--delete-emptydir-data")
     with log.open("wb") as output:
@@ -121,13 +121,13 @@ def test_a_drain_waits_for_the_disruption_budget_and_loses_nothing(flights: Rele
         [remaining_pod] = [
             pod["metadata"]["name"] for pod in flights.pods("egest") if pod["spec"].get("nodeName")
         ]
-        assert remaining_pod in before
+        assert remaining_pod in names_before
         until(lambda: flights.ready("egest") == 1, "the first instance is gone")
     finally:
         flights.node.ask("uncordon", "node1")
     assert draining.wait(WITHIN_S) == 0, log.read_text()
     until(lambda: flights.ready("egest") == 2, "the next instances are ready")
-    assert before.isdisjoint(pod["metadata"]["name"] for pod in flights.pods("egest"))
+    assert names_before.isdisjoint(pod["metadata"]["name"] for pod in flights.pods("egest"))
     assert sending.result()["accepted"] == 3_000
     flights.wait_delivered(sent_flights, tmp_path)
 
@@ -155,7 +155,7 @@ def test_scale_changes_deployments_and_stops_while_the_metric_is_missing(flights
     flights.deploy(*set_values(*CONTROL, "services.egest.min=2"))
     until(lambda: flights.ready("egest") == 2, "scale has added an instance, as the bounds say")
     deployment = flights.get("deployment", f"{RELEASE}-hifi-egest")
-    step = int(deployment["metadata"]["annotations"][STEP])
+    token = int(deployment["metadata"]["annotations"][FENCE_ANNOTATION])
     flights.node.ask(*METRICS_SERVER, "--replicas=0")
     flights.deploy(*set_values(*CONTROL, "services.egest.min=1"))
     until(lambda: "the CPU of instances is unknown" in flights.logs("scale"), "scale waits")
@@ -163,7 +163,7 @@ def test_scale_changes_deployments_and_stops_while_the_metric_is_missing(flights
     flights.node.ask(*METRICS_SERVER, "--replicas=1")
     until(lambda: len(flights.pods("egest")) == 1, "scale has removed an instance")
     deployment = flights.get("deployment", f"{RELEASE}-hifi-egest")
-    assert int(deployment["metadata"]["annotations"][STEP]) > step
+    assert int(deployment["metadata"]["annotations"][FENCE_ANNOTATION]) > token
 
 
 def test_deploy_gives_egest_another_release_or_the_one_before_and_loses_nothing(

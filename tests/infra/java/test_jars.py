@@ -129,9 +129,9 @@ def test_all_are_there_byte_for_byte_and_nothing_else(target: Path) -> None:
 
 
 def test_a_second_call_asks_nobody(target: Path, repository: Repository) -> None:
-    first = jars.kafka_jars()
+    first_jars = jars.kafka_jars()
     answers_before = repository.answers
-    assert jars.kafka_jars() == first
+    assert jars.kafka_jars() == first_jars
     assert repository.answers == answers_before
 
 
@@ -171,9 +171,9 @@ def test_a_download_that_was_killed_leaves_nothing_half(
 ) -> None:
     repository.stall.set()
     with in_a_process(lock, repository) as process:
-        end = time.monotonic() + 30
+        end_s = time.monotonic() + 30
         while not list(target.glob(".part-*/**/*.jar")):
-            assert time.monotonic() < end
+            assert time.monotonic() < end_s
             time.sleep(0.01)
         os.kill(process.pid, signal.SIGKILL)
     assert list(target.glob("*.jar")) == []

@@ -57,9 +57,9 @@ async def test_what_a_running_batch_has_processed_does_not_wait(kafka, topics):
 
 
 async def test_without_results_of_the_running_batch_all_uncommitted_records_wait(kafka, topics):
-    first = TopicPartition(topics.normalized, 0)
+    first_partition = TopicPartition(topics.normalized, 0)
     await write(kafka, topics.normalized, 0, range(30))
-    await commit(kafka, topics.group("enrich"), {first: 10})
+    await commit(kafka, topics.group("enrich"), {first_partition: 10})
     assert (await read_backlog(kafka, topics)).waiting["enrich"] == 20
     await write(kafka, topics.enriched, 0, range(10))
     backlog = await read_backlog(kafka, topics)

@@ -66,9 +66,9 @@ async def read(bootstrap: str, topic: str, count: int) -> list[bytes | None]:
 
 
 async def until(condition: Callable[[], object], description: str) -> None:
-    end = time.monotonic() + WITHIN_S
+    end_s = time.monotonic() + WITHIN_S
     while not condition():
-        assert time.monotonic() < end, f"not within {WITHIN_S} s: {description}"
+        assert time.monotonic() < end_s, f"not within {WITHIN_S} s: {description}"
         await asyncio.sleep(0.02)
 
 
@@ -109,20 +109,20 @@ async def test_the_same_cluster_comes_back_on_the_same_folder_and_ports(tmp_path
     async with KafkaCluster(tmp_path) as cluster:
         await create(cluster.bootstrap, "kept", 1)
         await send(cluster.bootstrap, "kept", b"first", b"second")
-        before = (cluster.cluster_id, cluster.bootstrap)
+        address_before = (cluster.cluster_id, cluster.bootstrap)
     assert processes_with(str(tmp_path)) == []
 
     async with KafkaCluster(tmp_path) as restarted_cluster:
-        assert (restarted_cluster.cluster_id, restarted_cluster.bootstrap) == before
+        assert (restarted_cluster.cluster_id, restarted_cluster.bootstrap) == address_before
         assert await read(restarted_cluster.bootstrap, "kept", 2) == [b"first", b"second"]
         await restarted_cluster.kill()
     assert processes_with(str(tmp_path)) == []
 
-    port = int(before[1].partition(":")[2])
+    port = int(address_before[1].partition(":")[2])
     with socket.create_server(("127.0.0.1", port)):
         async with KafkaCluster(tmp_path) as moved_cluster:
-            assert moved_cluster.cluster_id == before[0]
-            assert moved_cluster.bootstrap != before[1]
+            assert moved_cluster.cluster_id == address_before[0]
+            assert moved_cluster.bootstrap != address_before[1]
             assert await read(moved_cluster.bootstrap, "kept", 2) == [b"first", b"second"]
 
 
@@ -175,11 +175,11 @@ async def test_a_damaged_folder_is_told(tmp_path: Path) -> None:
 
 
 async def test_two_clusters_on_one_folder_are_told_apart(tmp_path: Path) -> None:
-    first = KafkaCluster(tmp_path)
-    first._lock_folder()
+    first_cluster = KafkaCluster(tmp_path)
+    first_cluster._lock_folder()
     with pytest.raises(Misconfigured, match="in use by another running cluster"):
         await KafkaCluster(tmp_path).start()
-    first._unlock_folder()
+    first_cluster._unlock_folder()
 
 
 async def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:

@@ -20,28 +20,28 @@ def content(folder: Path) -> dict[str, str]:
 def test_everything_is_made_once_and_only_what_is_missing_later(tmp_path: Path) -> None:
     folder = tmp_path / "kafka"
     assert make(folder, "--stream", "s", "--host", "one").returncode == 0
-    first = content(folder)
+    first_content = content(folder)
     users = {"admin", "broker", "s.ingest", "s.normalize", "s.enrich", "s.egest", "s.retrier", "s.observe"}
-    assert {f"users/{user}" for user in users} <= first.keys()
-    assert len(set(first.values())) == len(first), "no password is used twice"
-    assert certificates.host_names(first["broker.pem"]) == {"localhost", "one"}
+    assert {f"users/{user}" for user in users} <= first_content.keys()
+    assert len(set(first_content.values())) == len(first_content), "no password is used twice"
+    assert certificates.host_names(first_content["broker.pem"]) == {"localhost", "one"}
     assert {path.stat().st_mode & 0o077 for path in folder.rglob("*") if path.is_file()} == {0}
 
     assert make(folder, "--stream", "s", "--host", "one").returncode == 0
-    assert content(folder) == first
+    assert content(folder) == first_content
 
     assert make(folder, "--stream", "s", "--host", "one", "--host", "two").returncode == 0
-    second = content(folder)
-    assert {name for name in first if second[name] != first[name]} == {"broker.pem"}
-    assert certificates.host_names(second["broker.pem"]) == {"localhost", "one", "two"}
+    second_content = content(folder)
+    assert {name for name in first_content if second_content[name] != first_content[name]} == {"broker.pem"}
+    assert certificates.host_names(second_content["broker.pem"]) == {"localhost", "one", "two"}
 
 
 def test_the_key_of_reports_is_made_once_and_only_the_private_one_is_hidden(tmp_path: Path) -> None:
     folder, key = tmp_path / "kafka", tmp_path / "report_key"
     for _ in range(2):
         assert make(folder, "--report-key", str(key)).returncode == 0
-        first = SigningKey.read(key).public_key
-    assert SigningKey.read(key).public_key == first
+        first_key = SigningKey.read(key).public_key
+    assert SigningKey.read(key).public_key == first_key
     assert (key.stat().st_mode & 0o777, (tmp_path / "report_key.pub").stat().st_mode & 0o777) == (
         0o600,
         0o644,

@@ -31,16 +31,16 @@ async def test_three_secured_brokers_replicate_and_come_back_with_the_same_crede
             await producer.send_and_wait("kept", b"by three", partition=0)
         await cluster.kill_broker(1)
         await _write(cluster, b"by two")
-        before = {file: file.read_bytes() for file in _secrets(tmp_path)}
+        secrets_before = {file: file.read_bytes() for file in _secrets(tmp_path)}
     async with KafkaCluster(tmp_path, brokers=3, heap_mb=256, secure=True) as restarted_cluster:
         options = {"auto_offset_reset": "earliest"}
         async with AIOKafkaConsumer(**client_options(restarted_cluster.bootstrap), **options) as consumer:
             consumer.assign([TopicPartition("kept", 0)])
             async with asyncio.timeout(30):
                 assert [(await consumer.getone()).value for _ in range(2)] == [b"by three", b"by two"]
-    assert {file: file.read_bytes() for file in _secrets(tmp_path)} == before
-    assert before
-    assert all(stat.S_IMODE(file.stat().st_mode) == 0o600 for file in before)
+    assert {file: file.read_bytes() for file in _secrets(tmp_path)} == secrets_before
+    assert secrets_before
+    assert all(stat.S_IMODE(file.stat().st_mode) == 0o600 for file in secrets_before)
 
 
 async def test_a_client_without_credentials_is_refused(tmp_path: Path) -> None:
@@ -68,9 +68,9 @@ async def test_the_security_of_a_folder_is_fixed_at_its_first_start(tmp_path: Pa
 def test_the_certificate_is_replaced_before_it_expires_and_the_authority_stays(tmp_path: Path) -> None:
     credentials = ClusterCredentials(tmp_path / "security")
     credentials.prepare()
-    authority, first = credentials.ca.read_text(), credentials.broker.read_text()
+    authority, first_certificate = credentials.ca.read_text(), credentials.broker.read_text()
     credentials.prepare()
-    assert credentials.broker.read_text() == first, "it is valid for a year"
+    assert credentials.broker.read_text() == first_certificate, "it is valid for a year"
     credentials.replace_broker_certificate(datetime.now(UTC) + timedelta(days=30))
     assert expires_within(credentials.broker.read_text(), timedelta(days=31))
     credentials.prepare()

@@ -62,11 +62,11 @@ async def test_topics_and_pipes_are_there_and_repeating_it_changes_nothing(
     write(tmp_path, "one")
     job_settings = settings(kafka, stream, partitions=2, pipes_folder=tmp_path)
     await set_up(job_settings)
-    first = await read_registry(kafka, Topics(stream))
-    assert first.partitions == 2
-    assert set(first.pipes) == {"one"}
+    first_registry = await read_registry(kafka, Topics(stream))
+    assert first_registry.partitions == 2
+    assert set(first_registry.pipes) == {"one"}
     await set_up(job_settings)
-    assert await read_registry(kafka, Topics(stream)) == first
+    assert await read_registry(kafka, Topics(stream)) == first_registry
 
 
 async def test_the_control_plane_is_set_up_on_its_own_kafka(kafka: str, stream: str, tmp_path: Path) -> None:
@@ -97,24 +97,24 @@ async def test_a_pipe_is_published_with_what_follows_from_the_rest_of_it(kafka: 
         "kind": "postgres",
         "settings": {"url": {"env": "URL"}, "table": "t", **columns},
     }
-    declared = Pipe.model_validate({"pipe": "rows", "source": source, "destinations": [destination]})
+    declared_pipe = Pipe.model_validate({"pipe": "rows", "source": source, "destinations": [destination]})
     await set_up(settings(kafka, stream, partitions=2))
-    await put_in_force(kafka, Topics(stream), [declared])
+    await put_in_force(kafka, Topics(stream), [declared_pipe])
     [published] = (await read_registry(kafka, Topics(stream))).pipes["rows"].pipe.destinations
     assert isinstance(published, ConnectorDestination)
     assert published.settings["absent"] == "keep"
-    assert await put_in_force(kafka, Topics(stream), [declared]) == {"rows": "unchanged"}
+    assert await put_in_force(kafka, Topics(stream), [declared_pipe]) == {"rows": "unchanged"}
 
 
 async def test_a_wrong_pipe_changes_nothing_at_all(kafka: str, stream: str, tmp_path: Path) -> None:
     write(tmp_path, "one")
     await set_up(settings(kafka, stream, partitions=1, pipes_folder=tmp_path))
-    before = await read_registry(kafka, Topics(stream))
+    registry_before = await read_registry(kafka, Topics(stream))
     write(tmp_path, "one", "changed")
     (tmp_path / "two.yaml").write_text("pipe: two\n")
     with pytest.raises(Misconfigured, match=r"two\.yaml:1:"):
         await set_up(settings(kafka, stream, pipes_folder=tmp_path))
-    assert await read_registry(kafka, Topics(stream)) == before
+    assert await read_registry(kafka, Topics(stream)) == registry_before
 
 
 async def test_a_table_without_types_is_refused_before_anything_is_published(
@@ -153,9 +153,9 @@ async def test_a_colour_is_refused_with_a_pipe_that_would_lose_events_of_the_oth
     write(tmp_path, "one")
     blue = settings(kafka, stream, partitions=1, pipes_folder=tmp_path, colour="blue")
     await set_up(blue)
-    before = await read_registry(kafka, Topics(stream))
-    assert before.coloured
-    assert set(before.pipes) == {"one"}
+    registry_before = await read_registry(kafka, Topics(stream))
+    assert registry_before.coloured
+    assert set(registry_before.pipes) == {"one"}
     rows = "{name: d, kind: iceberg, settings: {warehouse: /tmp/rows, table: a.b, mode: upsert, key: [a], "
     rows += "columns: {a: int}}}"
     (tmp_path / "two.yaml").write_text(
@@ -165,7 +165,7 @@ async def test_a_colour_is_refused_with_a_pipe_that_would_lose_events_of_the_oth
     for job_settings in (blue, settings(kafka, stream, pipes_folder=tmp_path)):
         with pytest.raises(Misconfigured, match=r"two/d: with .mode: upsert. two services lake"):
             await set_up(job_settings)
-    assert await read_registry(kafka, Topics(stream)) == before
+    assert await read_registry(kafka, Topics(stream)) == registry_before
 
 
 async def test_a_stream_with_such_a_pipe_does_not_become_a_colour(
@@ -177,11 +177,11 @@ async def test_a_stream_with_such_a_pipe_does_not_become_a_colour(
         "key: [a], columns: {a: int}}}]\n"
     )
     await set_up(settings(kafka, stream, partitions=1, pipes_folder=tmp_path))
-    before = await read_registry(kafka, Topics(stream))
+    registry_before = await read_registry(kafka, Topics(stream))
     with pytest.raises(Misconfigured, match=r"two/d: with .mode: upsert. two services lake"):
         await set_up(settings(kafka, stream, colour="green"))
-    assert await read_registry(kafka, Topics(stream)) == before
-    assert not before.coloured
+    assert await read_registry(kafka, Topics(stream)) == registry_before
+    assert not registry_before.coloured
 
 
 async def test_an_absent_kafka_and_too_few_brokers_are_told_in_time(kafka: str, stream: str) -> None:
@@ -223,16 +223,16 @@ async def test_with_a_control_plane_only_pipes_that_it_has_not_decided_about_are
     job_settings = settings(kafka, stream, partitions=1, pipes_folder=tmp_path, control=control.control)
     write(tmp_path, "one")
     await set_up(job_settings)
-    first = await read_registry(kafka, Topics(stream))
+    first_registry = await read_registry(kafka, Topics(stream))
     write(tmp_path, "one", "changed")
     write(tmp_path, "two")
     write(tmp_path, "deleted")
     deletion = Declaration("deleted", None, "ann", now_us())
     await write_records(kafka, "test", (control.declared, [deletion.record()]))
     await set_up(job_settings)
-    second = await read_registry(kafka, Topics(stream))
-    assert second.pipes["one"] == first.pipes["one"]
-    assert set(second.pipes) == {"one", "two"}
+    second_registry = await read_registry(kafka, Topics(stream))
+    assert second_registry.pipes["one"] == first_registry.pipes["one"]
+    assert set(second_registry.pipes) == {"one", "two"}
 
 
 async def test_a_colour_gets_its_pipes_before_another_job_has_made_the_topics_of_the_control_plane(

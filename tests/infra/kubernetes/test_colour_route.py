@@ -9,13 +9,13 @@ from tests.support.kubernetes.modelled_api import merged
 
 from hifi.runtime.errors import Misconfigured
 from hifi_infra.kubernetes.colour_route import read
-from hifi_infra.kubernetes.fenced_changes import STEP
+from hifi_infra.kubernetes.fenced_changes import FENCE_ANNOTATION
 
 
 def described(blue_weight: int = 90, green_weight: int = 10) -> dict[str, Any]:
     """The route as the API describes it."""
     body = route_body(blue_weight, green_weight)
-    body["metadata"] |= {"resourceVersion": "77", "generation": 4, "annotations": {STEP: "5"}}
+    body["metadata"] |= {"resourceVersion": "77", "generation": 4, "annotations": {FENCE_ANNOTATION: "5"}}
     return body | {"status": status_body(4, accepts=True)}
 
 
@@ -33,7 +33,7 @@ def test_shares_are_the_weights_as_parts_of_their_sum(
     weights: tuple[int, int], shares: dict[str, int]
 ) -> None:
     route = read(described(*weights), BACKENDS)
-    assert (route.shares, route.version, route.step, route.waits_for) == (shares, "77", 5, "")
+    assert (route.shares, route.version, route.token, route.waits_for) == (shares, "77", 5, "")
 
 
 def test_a_backend_without_a_weight_has_the_weight_1() -> None:

@@ -36,7 +36,7 @@ async def api(server: ApiServer, namespace: str) -> AsyncIterator[KubernetesApi]
         yield KubernetesApi(session, ApiAccess(server.url, server.token_file, server.trust_file, namespace))
 
 
-async def test_a_step_changes_the_number_of_instances_and_leaves_its_token(
+async def test_an_action_changes_the_number_of_instances_and_leaves_its_token(
     server: ApiServer, namespace: str, api: KubernetesApi
 ) -> None:
     mesh = DeploymentMesh(api, "try", "1")
@@ -53,21 +53,21 @@ async def test_an_executor_that_was_frozen_changes_nothing_after_another_one(
     frozen, second = DeploymentMesh(api, "try", "1"), DeploymentMesh(api, "try", "1")
     frozen.keep_token(3)
     second.keep_token(4)
-    await second.scale("egest", 4, "a later step")
-    with pytest.raises(Retryable, match="the step 3 is over: step 4 has changed egest since"):
-        await frozen.scale("egest", 3, "an earlier step")
+    await second.scale("egest", 4, "a later action")
+    with pytest.raises(Retryable, match="the action 3 is over: action 4 has changed egest since"):
+        await frozen.scale("egest", 3, "an earlier action")
     assert egest_deployment(server, namespace)["spec"]["replicas"] == 4
 
 
 class FrozenApi(KubernetesApi):
     """Lets another executor act between its first reading and writing."""
 
-    other_step: Callable[[], Awaitable[None]] | None = None
+    other_action: Callable[[], Awaitable[None]] | None = None
 
     async def merge(self, group: str, kind: str, name: str, change: Mapping[str, Any]) -> dict[str, Any]:
-        other_step, self.other_step = self.other_step, None
-        if other_step is not None:
-            await other_step()
+        other_action, self.other_action = self.other_action, None
+        if other_action is not None:
+            await other_action()
         return await super().merge(group, kind, name, change)
 
 
@@ -79,11 +79,11 @@ async def test_an_executor_that_was_frozen_between_reading_and_writing_changes_n
     async with aiohttp.ClientSession() as session:
         access = ApiAccess(server.url, server.token_file, server.trust_file, namespace)
         frozen_api = FrozenApi(session, access)
-        frozen_api.other_step = lambda: second.scale("egest", 4, "a later step")
+        frozen_api.other_action = lambda: second.scale("egest", 4, "a later action")
         frozen = DeploymentMesh(frozen_api, "try", "1")
         frozen.keep_token(3)
-        with pytest.raises(Retryable, match="the step 3 is over: step 4 has changed egest since"):
-            await frozen.scale("egest", 3, "an earlier step")
+        with pytest.raises(Retryable, match="the action 3 is over: action 4 has changed egest since"):
+            await frozen.scale("egest", 3, "an earlier action")
     assert egest_deployment(server, namespace)["spec"]["replicas"] == 4
 
 

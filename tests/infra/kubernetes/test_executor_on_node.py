@@ -12,7 +12,7 @@ from tests.support.helm.chart import ROOT, find_helm, render
 from tests.support.kubernetes.node import Node, node, until
 from tests.support.kubernetes.places import ADDRESS
 
-from hifi_infra.kubernetes.fenced_changes import STEP
+from hifi_infra.kubernetes.fenced_changes import FENCE_ANNOTATION
 
 pytestmark = pytest.mark.more
 
@@ -135,7 +135,7 @@ def until_ready(cluster: Node, count: int) -> list[dict[str, Any]]:
     return ready(cluster, count) or []
 
 
-def test_steps_change_pods_and_fence_earlier_ones(cluster: Node, tmp_path: Path) -> None:
+def test_actions_change_pods_and_fence_earlier_ones(cluster: Node, tmp_path: Path) -> None:
     with executor(cluster, tmp_path / "executor.log"):
         until(lambda: ready(cluster, 2), "both instances and their use are known")
         for instance in ready(cluster, 2) or ():
@@ -144,15 +144,15 @@ def test_steps_change_pods_and_fence_earlier_ones(cluster: Node, tmp_path: Path)
             assert instance["release"] == "installed"
         scale(cluster, "egest", 3, 5)
         until(lambda: ready(cluster, 3), "a third instance is ready")
-        assert "The step 4 is over" in scale(cluster, "egest", 2, 4)
+        assert "The action 4 is over" in scale(cluster, "egest", 2, 4)
         assert pods(cluster, "egest") == 3
         until(lambda: not isinstance(scale(cluster, "egest", 1, 6), str), "the change ends")
         assert pods(cluster, "egest") == 1, "a change ends once surplus instances have"
     with executor(cluster, tmp_path / "executor.log"):
-        assert "The step 5 is over" in scale(cluster, "egest", 2, 5), "also after a restart"
+        assert "The action 5 is over" in scale(cluster, "egest", 2, 5), "also after a restart"
         assert "cannot patch" in scale(cluster, "enrich", 2, 7), "nothing else is in its rights"
         assert pods(cluster, "enrich") == 1
-        annotation = f"jsonpath={{.metadata.annotations.{STEP.replace('.', chr(92) + '.')}}}"
+        annotation = f"jsonpath={{.metadata.annotations.{FENCE_ANNOTATION.replace('.', chr(92) + '.')}}}"
         assert cluster.ask("-n", "shop", "get", "deployment", "try-hifi-egest", "-o", annotation) == "6"
 
 
@@ -186,4 +186,4 @@ def test_a_canary_goes_back_and_another_one_goes_everywhere(cluster: Node, tmp_p
         ask(cluster, "set_default_release", "egest", "2", 27)
         instances = until_ready(cluster, 2)
         assert {instance["release"] for instance in instances} == {"2"}
-        assert "The step 21 is over" in ask(cluster, "set_release", "egest-1", "installed", "late", 21)
+        assert "The action 21 is over" in ask(cluster, "set_release", "egest-1", "installed", "late", 21)

@@ -118,7 +118,7 @@ async def test_a_release_goes_on_with_another_executor_and_not_with_one_that_was
         frozen.set_default_release("egest", "1.5"),
         frozen.scale("egest", 1),
     ):
-        with pytest.raises(Retryable, match="the step 1 is over: step 2 has changed egest since"):
+        with pytest.raises(Retryable, match="the action 1 is over: action 2 has changed egest since"):
             await late_change
     assert (await egest.deployment())["metadata"]["generation"] == version
     assert await egest.names("1.4") != []
@@ -128,19 +128,19 @@ async def test_an_executor_that_was_frozen_between_reading_and_writing_starts_no
     egest: EgestService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     second, frozen = egest.executor(4), egest.executor(3)
-    merge, other_steps = egest.api.merge, [lambda: second.scale("egest", COUNT + 1, "a later step")]
+    merge, other_actions = egest.api.merge, [lambda: second.scale("egest", COUNT + 1, "a later action")]
 
     async def merge_after_another(
         group: str, kind: str, name: str, change: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Let another executor act before the first change that the frozen one writes."""
-        if other_steps:
-            await other_steps.pop()()
+        if other_actions:
+            await other_actions.pop()()
         return await merge(group, kind, name, change)
 
     monkeypatch.setattr(egest.api, "merge", merge_after_another)
-    with pytest.raises(Retryable, match="the step 3 is over: step 4 has changed egest since"):
-        await frozen.set_release("egest-1", "1.4", "an earlier step")
+    with pytest.raises(Retryable, match="the action 3 is over: action 4 has changed egest since"):
+        await frozen.set_release("egest-1", "1.4", "an earlier action")
     assert (await egest.deployment())["spec"]["replicas"] == COUNT + 1
     assert CANARY not in (await egest.deployment())["metadata"]["annotations"]
     assert await egest.image() == "registry:5000/hifi-egest:1"

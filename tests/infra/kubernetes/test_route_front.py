@@ -24,7 +24,7 @@ from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_infra.colours.colour_log import ColourLog
 from hifi_infra.colours.colour_loop import ColourLoop
 from hifi_infra.kubernetes import route_front
-from hifi_infra.kubernetes.fenced_changes import STEP
+from hifi_infra.kubernetes.fenced_changes import FENCE_ANNOTATION
 from hifi_infra.kubernetes.route_front import RouteFront
 
 pytestmark = pytest.mark.timeout(1200)
@@ -72,20 +72,20 @@ async def set_weights(api: ModelledGateway | RealGateway, blue_weight: int, gree
 
 
 async def test_the_shares_go_to_the_weights_and_are_read_back(gateway: ModelledGateway | RealGateway) -> None:
-    front, before = front_of(gateway, 1), await route_of(gateway)
+    front, route_before = front_of(gateway, 1), await route_of(gateway)
     was_running = front.running
     await front.start({"blue": 9_995, "green": 5})
     assert (was_running, front.running) == (False, True)
     assert await front.shares() == {"blue": 9_995, "green": 5}
     await front.divide(ALL_GREEN)
     assert await front.shares() == ALL_GREEN
-    after = await route_of(gateway)
-    assert after["metadata"]["annotations"][STEP] == "1"
-    [rule_before], [rule] = before["spec"]["rules"], after["spec"]["rules"]
+    route_after = await route_of(gateway)
+    assert route_after["metadata"]["annotations"][FENCE_ANNOTATION] == "1"
+    [rule_before], [rule] = route_before["spec"]["rules"], route_after["spec"]["rules"]
     assert [backend["weight"] for backend in rule["backendRefs"]] == [0, 10_000]
     weights = [backend.pop("weight") for backend in (*rule["backendRefs"], *rule_before["backendRefs"])]
     assert len(weights) == 4
-    assert after["spec"] == before["spec"]
+    assert route_after["spec"] == route_before["spec"]
 
 
 async def test_shares_that_are_in_force_are_not_written_again(gateway: ModelledGateway | RealGateway) -> None:
@@ -102,7 +102,7 @@ async def test_a_front_that_was_frozen_changes_nothing(gateway: ModelledGateway 
     await frozen.start(ALL_BLUE)
     await front_of(gateway, 2).start(ALL_GREEN)
     with pytest.raises(
-        Retryable, match="the step 1 is over: step 2 has changed the HTTPRoute try-hifi-ingest"
+        Retryable, match="the action 1 is over: action 2 has changed the HTTPRoute try-hifi-ingest"
     ):
         await frozen.divide(ALL_BLUE)
     assert await front_of(gateway, 3).shares() == ALL_GREEN
@@ -114,18 +114,18 @@ async def test_a_front_that_was_frozen_between_reading_and_writing_changes_nothi
     gateway: ModelledGateway | RealGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     second, frozen = front_of(gateway, 4), front_of(gateway, 3)
-    merge, other_steps = gateway.merge, [lambda: second.divide(ALL_GREEN)]
+    merge, other_actions = gateway.merge, [lambda: second.divide(ALL_GREEN)]
 
     async def merge_after_another(
         group: str, kind: str, name: str, change: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Let another one act before the first change that the frozen one writes."""
-        if other_steps and not name.endswith("/status"):
-            await other_steps.pop()()
+        if other_actions and not name.endswith("/status"):
+            await other_actions.pop()()
         return await merge(group, kind, name, change)
 
     monkeypatch.setattr(gateway, "merge", merge_after_another)
-    with pytest.raises(Retryable, match="the step 3 is over: step 4 has changed"):
+    with pytest.raises(Retryable, match="the action 3 is over: action 4 has changed"):
         await frozen.divide(ALL_BLUE)
     assert await second.shares() == ALL_GREEN
 
@@ -221,6 +221,6 @@ async def test_a_shift_of_the_record_reaches_the_route_and_an_earlier_record_doe
     await loop.bring_about()
     assert await fronts[0].shares() == ALL_GREEN
     await fronts[1].refresh()
-    with pytest.raises(Retryable, match="the step 7 is over: step 8 has changed"):
+    with pytest.raises(Retryable, match="the action 7 is over: action 8 has changed"):
         await frozen.bring_about()
     assert await fronts[0].shares() == ALL_GREEN

@@ -6,7 +6,7 @@ import pytest
 from tests.support.kubernetes.modelled_api import merged
 
 from hifi.runtime.errors import Misconfigured
-from hifi_infra.kubernetes.fenced_changes import STEP
+from hifi_infra.kubernetes.fenced_changes import FENCE_ANNOTATION
 from hifi_infra.kubernetes.service_deployment import (
     BEFORE,
     CANARY,
@@ -32,7 +32,7 @@ def described(**changes: Any) -> dict[str, Any]:
             "labels": {"app.kubernetes.io/component": "egest"},
             "resourceVersion": "77",
             "generation": 4,
-            "annotations": {STEP: "5"},
+            "annotations": {FENCE_ANNOTATION: "5"},
         },
         "spec": {
             "replicas": 3,
@@ -56,16 +56,17 @@ def test_a_deployment_is_read() -> None:
     deployment = read(described(), INSTALLED_TAG)
     assert (deployment.service, deployment.count, deployment.release) == ("egest", 3, "installed")
     assert (deployment.canary, deployment.before, deployment.replaced) == ("", "", 0)
-    assert (deployment.version, deployment.step, deployment.rolling) == ("77", 5, False)
+    assert (deployment.version, deployment.token, deployment.rolling) == ("77", 5, False)
     assert read(described(status={}), INSTALLED_TAG).rolling, "no controller has seen it"
     behind = {"observedGeneration": 4, "replicas": 4, "updatedReplicas": 1}
     assert read(described(status=behind), INSTALLED_TAG).rolling
 
 
 def test_a_canary_and_batches_are_numbers_of_the_deployment() -> None:
-    before = described()
+    description_before = described()
     state, deployment = changed(
-        before, read(before, INSTALLED_TAG).canary_change("egest-1", "1.4", INSTALLED_TAG)
+        description_before,
+        read(description_before, INSTALLED_TAG).canary_change("egest-1", "1.4", INSTALLED_TAG),
     )
     assert (deployment.release, deployment.canary, deployment.before) == ("1.4", "egest-1", "installed")
     assert state["spec"]["minReadySeconds"] == NEVER_AVAILABLE_S < state["spec"]["progressDeadlineSeconds"]
@@ -74,7 +75,7 @@ def test_a_canary_and_batches_are_numbers_of_the_deployment() -> None:
         assert deployment.replaced == replaced
         assert state["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": replaced}
     [egest, other] = state["spec"]["template"]["spec"]["containers"]
-    assert egest == before["spec"]["template"]["spec"]["containers"][0] | {
+    assert egest == description_before["spec"]["template"]["spec"]["containers"][0] | {
         "image": "registry:5000/hifi-egest:1.4"
     }
     assert other == {"name": "other", "image": "other:1"}

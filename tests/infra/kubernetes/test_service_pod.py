@@ -6,7 +6,7 @@ import pytest
 
 from hifi.runtime.errors import Misconfigured
 from hifi_infra.kubernetes.deployment_mesh import read_each
-from hifi_infra.kubernetes.fenced_changes import STEP, step_of
+from hifi_infra.kubernetes.fenced_changes import FENCE_ANNOTATION, token_of
 from hifi_infra.kubernetes.service_deployment import RELEASE
 from hifi_infra.kubernetes.service_pod import read, read_usage
 
@@ -74,7 +74,7 @@ def test_a_pod_that_cannot_be_read_is_left_out_alone() -> None:
     assert [pod.service for pod in read_pods] == ["egest"]
 
 
-def test_a_step_that_somebody_has_changed_is_named() -> None:
-    assert step_of({"name": "egest", "annotations": {STEP: "7"}}) == 7
+def test_a_token_that_somebody_has_changed_is_named() -> None:
+    assert token_of({"name": "egest", "annotations": {FENCE_ANNOTATION: "7"}}) == 7
     with pytest.raises(Misconfigured, match=r"io.github.hifi/step of egest is 'x'"):
-        step_of({"name": "egest", "annotations": {STEP: "x"}})
+        token_of({"name": "egest", "annotations": {FENCE_ANNOTATION: "x"}})

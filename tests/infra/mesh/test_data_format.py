@@ -22,7 +22,7 @@ def listing(folder: Path) -> list[tuple[str, int, bytes]]:
 
 def test_a_folder_of_a_newer_release_is_refused_and_not_touched(tmp_path: Path) -> None:
     running.state_file(tmp_path).write_bytes(orjson.dumps(NEWER))
-    before = listing(tmp_path)
+    files_before = listing(tmp_path)
     for refused_call in (running.read, running.lock):
         with pytest.raises(Misconfigured, match=r"hifi 9\.9\.9.*nothing was changed"):
             refused_call(tmp_path)
@@ -36,7 +36,7 @@ def test_a_folder_of_a_newer_release_is_refused_and_not_touched(tmp_path: Path) 
     for command in ("status", "down"):  # no mesh runs there
         result = CliRunner().invoke(command_line(), [command, "--data", str(tmp_path)])
         assert "no mesh is running" in result.output.lower()
-    assert listing(tmp_path) == before
+    assert listing(tmp_path) == files_before
 
 
 def test_a_folder_of_this_release_is_locked(tmp_path: Path) -> None:

@@ -89,14 +89,14 @@ async def test_a_change_is_made_and_named() -> None:
         assert mesh.changes == [("egest", 3, "lanes 95% full")]
 
 
-async def test_a_step_that_is_over_changes_nothing() -> None:
+async def test_an_action_that_is_over_changes_nothing() -> None:
     async with served() as (mesh, client):
         await client(count=3, token=9, reason="")
         status, problem = await client(count=1, token=8, reason="frozen since")
         assert (status, problem["title"]) == (409, "Fenced")
-        assert "step 9 has begun since" in problem["detail"]
+        assert "action 9 has begun since" in problem["detail"]
         assert len(mesh.changes) == 1
-        assert (await client(count=4, token=9, reason="the same step again"))[0] == 200
+        assert (await client(count=4, token=9, reason="the same action again"))[0] == 200
 
 
 async def test_an_executor_that_starts_again_knows_the_highest_token() -> None:

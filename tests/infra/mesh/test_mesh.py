@@ -117,8 +117,8 @@ async def test_a_service_that_dies_comes_back_with_its_port_known(plan):
     async with mesh:
         await mesh.wait_ready(20)
         victim = mesh.instances["egest"][0]
-        before = victim.process.pid
-        os.kill(before, signal.SIGKILL)
+        pid_before = victim.process.pid
+        os.kill(pid_before, signal.SIGKILL)
         tokens = set()
         async with asyncio.timeout(10):
             while not (victim.restarts == 1 and victim.ready):
@@ -131,7 +131,7 @@ async def test_a_service_that_dies_comes_back_with_its_port_known(plan):
         assert (
             {instance.pid for instance in running_mesh.instances if instance.service == "egest"}
             == {victim.process.pid}
-            != {before}
+            != {pid_before}
         )
         assert any("egest-1 ended with SIGKILL" in entry.text for entry in mesh.journal.entries)
 

@@ -25,23 +25,23 @@ def family(pid):
 
 def test_killed_it_leaves_nothing_and_comes_up_again(tmp_path):
     data, port = tmp_path / "data", free_port()
-    first = hold(data, port)
-    children = family(first.pid)
+    first_process = hold(data, port)
+    children = family(first_process.pid)
     assert len(children) >= 6, "five services and a broker"
-    first.kill()
-    first.wait()
+    first_process.kill()
+    first_process.wait()
     _, alive = psutil.wait_procs(children, timeout=30)
     assert not alive
     assert is_free(port)
     assert running.find(data) is None, "the lock went with the process"
-    before = running.read(data)
+    mesh_before = running.read(data)
 
     restarted = hold(data, port)
     try:
         now = running.find(data)
         assert now is not None
-        assert before is not None
-        assert now.kafka == before.kafka, "the same broker on the same port"
+        assert mesh_before is not None
+        assert now.kafka == mesh_before.kafka, "the same broker on the same port"
         assert now.pid == restarted.pid
     finally:
         restarted.terminate()

@@ -89,9 +89,9 @@ async def test_a_rollout_delivers_every_event_once_in_order_and_in_the_shape_of_
             await send(4)
             await change(rollout.promote, "flights")
             await send(4)
-            end = time.monotonic() + WITHIN_S
+            end_s = time.monotonic() + WITHIN_S
             while sum(map(len, received_by_key.values())) < sum(map(len, sent_numbers.values())):
-                assert time.monotonic() < end, f"{sum(map(len, received_by_key.values()))} arrived"
+                assert time.monotonic() < end_s, f"{sum(map(len, received_by_key.values()))} arrived"
                 await asyncio.sleep(0.1)
         finally:
             await mesh.stop()

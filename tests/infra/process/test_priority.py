@@ -31,11 +31,11 @@ def test_threads_of_children_get_the_full_priority_back(tmp_path: Path) -> None:
     parent = psutil.Process(process.pid)
     priority.lower(process.pid)
     try:
-        end = time.monotonic() + 60
+        end_s = time.monotonic() + 60
         while len(family := [parent, *parent.children()]) < 2 or any(
             member.num_threads() < 2 for member in family
         ):
-            assert time.monotonic() < end
+            assert time.monotonic() < end_s
             time.sleep(0.05)
         assert classes(family) == {os.SCHED_IDLE}
         priority.restore(process.pid)
@@ -65,12 +65,12 @@ def test_a_session_of_its_own_gets_the_lowest_niceness_where_the_kernel_has_auto
     try:
         if not group.exists():
             pytest.skip("this kernel has no autogroups")
-        before = group_of_self.read_text()
+        group_before = group_of_self.read_text()
         priority.lower(process.pid)
         assert group.read_text().split()[-1] == "19"
         priority.restore(process.pid)
         assert group.read_text().split()[-1] == "0"
-        assert group_of_self.read_text() == before
+        assert group_of_self.read_text() == group_before
     finally:
         for member in [*psutil.Process(process.pid).children(), psutil.Process(process.pid)]:
             member.kill()

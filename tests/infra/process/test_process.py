@@ -81,9 +81,9 @@ while True:
 
 
 async def until(condition: Callable[[], object], description: str) -> None:
-    end = time.monotonic() + WITHIN_S
+    end_s = time.monotonic() + WITHIN_S
     while not condition():
-        assert time.monotonic() < end, f"not within {WITHIN_S} s: {description}"
+        assert time.monotonic() < end_s, f"not within {WITHIN_S} s: {description}"
         await asyncio.sleep(0.01)
 
 
@@ -140,12 +140,12 @@ async def test_a_second_start_while_it_runs_is_refused_and_one_after_its_end_wor
     start: StartProcess,
 ) -> None:
     process = await start(SAYS_READY_AND_WAITS)
-    first = process.pid
+    first_pid = process.pid
     with pytest.raises(RuntimeError, match="runs already"):
         await process.start()
     await process.kill()
     await process.start()
-    assert process.pid != first
+    assert process.pid != first_pid
     assert process.running
 
 

@@ -87,13 +87,13 @@ class TestBytes:
 
     def test_librdkafka_2_16(self) -> None:
         # recorded: its first JoinGroup, and one of a member that holds partition 0 since generation 4
-        first = "000300000001000a6361702e3437346638300000000000000000ffffffff0000"
+        first_text = "000300000001000a6361702e3437346638300000000000000000ffffffff0000"
         newer_hex = (
             "000300000001000a6361702e3437346638300000001c00000001000a6361702e34373466383000000001000000000000000400"
             "000001000a6361702e3437346638300000000100000000000000040000"
         )
         topic = "cap.474f80"
-        assert decode_subscription(bytes.fromhex(first)) == MemberSubscription(frozenset({topic}))
+        assert decode_subscription(bytes.fromhex(first_text)) == MemberSubscription(frozenset({topic}))
         previous = frozenset({TopicPartition(topic, 0)})
         assert decode_subscription(bytes.fromhex(newer_hex)) == MemberSubscription(
             frozenset({topic}), previous, 4
@@ -153,10 +153,10 @@ class TestBalance:
             for name, subscription in members.items()
         }
         subscribed_partitions = all_partitions(partitions, TOPICS)
-        before = {tp: name for tp, name in owners(members).items() if tp in subscribed_partitions}
+        owners_before = {tp: name for tp, name in owners(members).items() if tp in subscribed_partitions}
         shares = balance(members, partitions)
-        stayed = sum(tp in shares[name] for tp, name in before.items())
-        loads = Counter(before.values())
+        stayed = sum(tp in shares[name] for tp, name in owners_before.items())
+        loads = Counter(owners_before.values())
         assert stayed == most_that_can_stay(
             (loads[name] for name in members), len(subscribed_partitions), len(members)
         )
@@ -220,10 +220,10 @@ class TestHandover:
             "x": MemberSubscription(frozenset("a"), tps("a0 a1 a2 a3"), 1),
             "y": MemberSubscription(frozenset("a")),
         }
-        first = assign(old_members, {"a": 4})
-        assert first == {"x": tps("a2 a3"), "y": frozenset()}
-        second = assign(holding(old_members, first, 2), {"a": 4})
-        assert second == {"x": tps("a2 a3"), "y": tps("a0 a1")}
+        first_assignment = assign(old_members, {"a": 4})
+        assert first_assignment == {"x": tps("a2 a3"), "y": frozenset()}
+        second_assignment = assign(holding(old_members, first_assignment, 2), {"a": 4})
+        assert second_assignment == {"x": tps("a2 a3"), "y": tps("a0 a1")}
 
     def test_a_stale_claim_takes_nothing_from_the_owner_of_today(self) -> None:
         # KAFKA-13419: z was put out, its partitions went to x and y; now it is back with what it held then.

@@ -21,38 +21,40 @@ from aiokafka_cooperative.subscription import MemberSubscription, decode_subscri
 
 async def test_no_record_is_lost_or_worked_on_twice_while_members_come_and_go(group: MakeGroup) -> None:
     async with group(partitions=6, topics=2) as member_group:
-        first = await member_group.ours().start()
+        first_member = await member_group.ours().start()
         await member_group.balanced()
-        second = await member_group.ours().start()
+        second_member = await member_group.ours().start()
         await member_group.balanced()
-        third, fourth = member_group.ours(), member_group.ours()
-        await asyncio.gather(third.start(), fourth.start())  # both in one rebalance, or in two that overlap
+        third_member, fourth = member_group.ours(), member_group.ours()
+        await asyncio.gather(
+            third_member.start(), fourth.start()
+        )  # both in one rebalance, or in two that overlap
         await member_group.balanced()
-        await member_group.leave(second)
+        await member_group.leave(second_member)
         await member_group.balanced()
-        await member_group.leave(first)  # the leader
+        await member_group.leave(first_member)  # the leader
         await member_group.balanced()
-        for member in (third, fourth):
+        for member in (third_member, fourth):
             await member_group.more_of(member, member.assigned)
         sent_count, lost_count, repeated_count = await member_group.finish()
     assert (lost_count, repeated_count) == (0, 0), f"of {sent_count}"
-    assert not any(member.told("lost") for member in (first, second, third, fourth))
+    assert not any(member.told("lost") for member in (first_member, second_member, third_member, fourth))
 
 
 async def test_only_what_moves_is_revoked_and_announced(group: MakeGroup) -> None:
     async with group(partitions=6) as member_group:
-        first = await member_group.ours().start()
-        assert first.told("assigned") == [member_group.all]
-        second = await member_group.ours().start()
+        first_member = await member_group.ours().start()
+        assert first_member.told("assigned") == [member_group.all]
+        second_member = await member_group.ours().start()
         await member_group.balanced()
-        third = await member_group.ours().start()
+        third_member = await member_group.ours().start()
         await member_group.balanced()
-        await member_group.leave(third)
+        await member_group.leave(third_member)
         await member_group.balanced()
         # 6 > 3+3 > 2+2+2 > 3+3: three, then one each, move, and come back
-        assert [len(revoked) for revoked in first.told("revoked")] == [3, 1]
-        assert [len(revoked) for revoked in second.told("revoked")] == [1]
-        for member in (first, second):
+        assert [len(revoked) for revoked in first_member.told("revoked")] == [3, 1]
+        assert [len(revoked) for revoked in second_member.told("revoked")] == [1]
+        for member in (first_member, second_member):
             assigned_partitions: set[TopicPartition] = set()
             for call, partitions in member.calls:
                 assert (
@@ -78,13 +80,16 @@ async def test_partitions_that_stay_never_stop(
 
     monkeypatch.setattr(CooperativeCoordinator, "_send_req", delayed)
     async with group(partitions=8) as g:
-        first = await g.ours().start()
-        second = await g.ours().start()
+        first_member = await g.ours().start()
+        second_member = await g.ours().start()
         await g.balanced()
-        paused = max(second.assigned)
-        second.consumer.pause(paused)
-        states = {member: member.consumer._coordinator.held_assignment.states() for member in (first, second)}
-        dropped = {member: dropped_fetches(member) for member in (first, second)}
+        paused = max(second_member.assigned)
+        second_member.consumer.pause(paused)
+        states = {
+            member: member.consumer._coordinator.held_assignment.states()
+            for member in (first_member, second_member)
+        }
+        dropped = {member: dropped_fetches(member) for member in (first_member, second_member)}
 
         # A third one joins. The first one gives it a partition, and takes its time.
         draining, may_end = asyncio.Event(), asyncio.Event()
@@ -93,47 +98,51 @@ async def test_partitions_that_stay_never_stop(
             draining.set()
             await may_end.wait()
 
-        first.drain = drain
-        third = g.ours()
+        first_member.drain = drain
+        third_member = g.ours()
         # Its start may last as long as the drain: a SyncGroup that is late has to wait for the next rebalance.
-        starting = asyncio.create_task(third.start())
+        starting = asyncio.create_task(third_member.start())
         try:
             await asyncio.wait_for(draining.wait(), WITHIN_S)
-            assert len(first.told("revoked")[-1]) == 1, "all others stay"
-            (moved_partition,) = first.told("revoked")[-1]
-            final = g.count(first, moved_partition)
+            assert len(first_member.told("revoked")[-1]) == 1, "all others stay"
+            (moved_partition,) = first_member.told("revoked")[-1]
+            final = g.count(first_member, moved_partition)
             # The second one, which has given its partition already, waits for the first one in JoinGroup.
-            joining = second.consumer._coordinator._commit_lock
-            await until(lambda: joining.locked() and len(second.assigned) == 3, "the second one joins again")
-            heartbeats = {member: member.consumer.last_heartbeat_monotonic_s for member in (first, second)}
+            joining = second_member.consumer._coordinator._commit_lock
+            await until(
+                lambda: joining.locked() and len(second_member.assigned) == 3, "the second one joins again"
+            )
+            heartbeats = {
+                member: member.consumer.last_heartbeat_monotonic_s for member in (first_member, second_member)
+            }
             # A partition that is new to it would need this to begin, and keep the others waiting until then.
-            await asyncio.wait_for(second.consumer.committed(paused), HEARTBEAT_S * 10)
+            await asyncio.wait_for(second_member.consumer.committed(paused), HEARTBEAT_S * 10)
             for _ in range(3):  # far longer than anything that a rebalance of moments could hide
-                await g.more_of(first, first.assigned - {moved_partition}, 40)
-                await g.more_of(second, second.assigned - {paused}, 40)
+                await g.more_of(first_member, first_member.assigned - {moved_partition}, 40)
+                await g.more_of(second_member, second_member.assigned - {paused}, 40)
                 assert joining.locked(), "all within one JoinGroup"
             for member, before in heartbeats.items():
                 assert member.consumer.last_heartbeat_monotonic_s > before
                 assert time.monotonic() - member.consumer.last_heartbeat_monotonic_s < 4 * HEARTBEAT_S
-            assert g.count(first, moved_partition) == final, "what is given away rests"
-            announced = [partitions for _, partitions in third.calls]
+            assert g.count(first_member, moved_partition) == final, "what is given away rests"
+            announced = [partitions for _, partitions in third_member.calls]
         finally:
             may_end.set()
         await asyncio.wait_for(starting, WITHIN_S)
         await g.balanced()
 
-        for member in (first, second):
+        for member in (first_member, second_member):
             now = member.consumer._coordinator.held_assignment.states()
             assert len(now) == 3
             assert all(now[tp] is states[member][tp] for tp in now), "position, pause and all"
             assert dropped[member] == []
-        assert second.consumer.paused() == {paused}
-        assert g.count(second, paused) < g.traffic.sent[paused]
-        second.consumer.resume(paused)
+        assert second_member.consumer.paused() == {paused}
+        assert g.count(second_member, paused) < g.traffic.sent[paused]
+        second_member.consumer.resume(paused)
         _, lost_count, repeated_count = await g.finish()
     assert (lost_count, repeated_count) == (0, 0)
     assert not any(announced), "nothing is handed over before it was given back"
-    assert len(third.calls[len(announced)][1]) == 2
+    assert len(third_member.calls[len(announced)][1]) == 2
 
 
 def dropped_fetches(member: Ours) -> list[str]:
@@ -182,30 +191,30 @@ async def test_a_member_that_was_put_out_loses_everything_and_comes_back(
 
     monkeypatch.setattr(coordinator, "decode_subscription", recorded_decode)
     async with group(partitions=4) as member_group:
-        first = await member_group.ours().start()
-        second = await member_group.ours().start()
+        first_member = await member_group.ours().start()
+        second_member = await member_group.ours().start()
         await member_group.balanced()
-        held_partitions, old_membership = second.assigned, second.consumer.membership
-        await member_group.more_of(second, held_partitions)
+        held_partitions, old_membership = second_member.assigned, second_member.consumer.membership
+        await member_group.more_of(second_member, held_partitions)
 
-        before = len(second.told("assigned"))
-        await put_out(second)
-        await until(lambda: second.told("lost"), "the loss is reported")
-        assert second.told("lost") == [held_partitions]
+        before = len(second_member.told("assigned"))
+        await put_out(second_member)
+        await until(lambda: second_member.told("lost"), "the loss is reported")
+        assert second_member.told("lost") == [held_partitions]
         await member_group.balanced()
-        assert second.consumer.membership.member_id not in ("", old_membership.member_id)
-        assert second.consumer.membership.generation > old_membership.generation
-        for member in (first, second):
+        assert second_member.consumer.membership.member_id not in ("", old_membership.member_id)
+        assert second_member.consumer.membership.generation > old_membership.generation
+        for member in (first_member, second_member):
             await member_group.more_of(member, member.assigned)
         sent_count, lost_count, repeated_count = await member_group.finish()
     # When the others leave in the end, it may get their partitions, too, before it leaves itself.
-    reassigned = set().union(*second.told("assigned")[before:])
-    assert second.told("revoked") == [reassigned], "what was lost was not revoked, too"
+    reassigned = set().union(*second_member.told("assigned")[before:])
+    assert second_member.told("revoked") == [reassigned], "what was lost was not revoked, too"
     assert not any(member.owned for member in claims if member.generation < 0), (
         "it claims nothing of the past"
     )
     assert lost_count == 0
-    assert repeated_count <= second.read_again, f"of {sent_count}"
+    assert repeated_count <= second_member.read_again, f"of {sent_count}"
 
 
 async def put_out(member: Ours) -> None:
@@ -276,8 +285,8 @@ async def test_no_commit_is_under_way_from_join_to_sync(
 
     monkeypatch.setattr(CooperativeCoordinator, "_send_req", counted_send)
     async with group(partitions=4) as member_group:
-        first = await member_group.ours().start()
-        await member_group.more_of(first, member_group.all)
+        first_member = await member_group.ours().start()
+        await member_group.more_of(first_member, member_group.all)
         for _ in range(3):
             other_member = await member_group.ours().start()
             await member_group.balanced()

@@ -79,9 +79,11 @@ def test_what_lacks_a_proof_is_noted_with_what_is_missing(tmp_path: Path) -> Non
             "table": "a.other",
         },
     }
-    destinations = [
+    destinations: list[dict[str, Any]] = [
         {"name": name, "kind": "iceberg", "settings": settings} for name, settings in tables.items()
     ]
+    topic = {"bootstrap": "kafka.example.com:9092", "topic": "orders"}
+    destinations.append({"name": "copy", "kind": "kafka", "settings": topic})
     pipe: dict[str, Any] = {"pipe": "p", "source": {"keys": [{"env": "K"}]}, "destinations": destinations}
     pipe["enrich"] = {"fields": {"a": "string"}}
     view: dict[str, Any] = {
@@ -101,9 +103,10 @@ def test_what_lacks_a_proof_is_noted_with_what_is_missing(tmp_path: Path) -> Non
     notes: list[PipeProblem] = []
     _, problems = check_folder(tmp_path, "micro-batch", sql=False, notes=notes)
     assert [str(problem) for problem in problems] == []
-    [table_note, step_note, view_note] = [str(note) for note in notes]
+    [table_note, topic_note, step_note, view_note] = [str(note) for note in notes]
     assert "s.yaml:1" in step_note
     assert "source.kind: experimental: steps" in step_note
     assert "destinations[1]: experimental: tables of a REST catalog" in table_note
+    assert "destinations[2]: experimental: in one run with faults 2 of 5,324 events" in topic_note
     assert "v.yaml:1" in view_note
     assert "experimental: views" in view_note

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from hifi.control.control_loop import take_steps
+from hifi.control.control_loop import act_until_stopped
 from hifi.kafka.topic_follower import TopicRecreated
 from hifi.runtime.errors import Misconfigured, Retryable
 from hifi.runtime.lifetime import Lifetime
@@ -21,13 +21,15 @@ class EndlessLifetime:
 
 
 @pytest.mark.parametrize("fatal_error", [Misconfigured("the secret is wrong"), TopicRecreated("it is new")])
-async def test_only_what_is_fatal_ends_the_steps(fatal_error: Exception) -> None:
+async def test_only_what_is_fatal_ends_the_loop(fatal_error: Exception) -> None:
     problems = [TypeError("a record"), Retryable("Kafka is away"), KeyError("x"), fatal_error]
     lifetime: Lifetime = EndlessLifetime()  # type: ignore[assignment]
 
-    async def step() -> float:
+    async def act() -> float:
         raise problems.pop(0)
 
     with pytest.raises(type(fatal_error)):
-        await take_steps(lifetime, step, waiting_event="waits", retry_s=1, fatal_errors=(Misconfigured,))
+        await act_until_stopped(
+            lifetime, act, waiting_event="waits", retry_s=1, fatal_errors=(Misconfigured,)
+        )
     assert problems == []

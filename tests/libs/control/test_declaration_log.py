@@ -27,58 +27,58 @@ def take_declaration(declarations: Declarations, offset: int, replaces: int, not
 
 
 def test_the_first_of_two_that_replace_the_same_declaration_counts():
-    declared = Declarations(keep=5)
-    take_declaration(declared, 3, NONE, "ann")
-    take_declaration(declared, 7, 3, "ben")
-    take_declaration(declared, 8, 3, "cid")
-    take_declaration(declared, 9, NONE, "dan")
-    assert [(version.number, version.author) for version in declared.versions("flights")] == [
+    declarations = Declarations(keep=5)
+    take_declaration(declarations, 3, NONE, "ann")
+    take_declaration(declarations, 7, 3, "ben")
+    take_declaration(declarations, 8, 3, "cid")
+    take_declaration(declarations, 9, NONE, "dan")
+    assert [(version.number, version.author) for version in declarations.versions("flights")] == [
         (3, "ann"),
         (7, "ben"),
     ]
-    take_declaration(declared, 12, 7, "eve")
-    assert declared.newest["flights"].author == "eve"
+    take_declaration(declarations, 12, 7, "eve")
+    assert declarations.newest["flights"].author == "eve"
 
 
 def test_a_pipe_that_was_paused_without_a_declaration_stays_paused_and_can_be_resumed():
     """As after `hifi pipes pause` in a mesh that gets a control plane later, or in a restored backup."""
-    declared, paused_revision = Declarations(), PipeRevision(pipe("x"), 1, paused=True)
-    assert declared.paused("flights", paused_revision)
-    assert not declared.paused("flights", PipeRevision(pipe("x"), 1))
-    assert not declared.paused("flights", None)
+    declarations, paused_revision = Declarations(), PipeRevision(pipe("x"), 1, paused=True)
+    assert declarations.paused("flights", paused_revision)
+    assert not declarations.paused("flights", PipeRevision(pipe("x"), 1))
+    assert not declarations.paused("flights", None)
     before = undeclared(paused_revision)
     assert before.state is DeclaredState.PAUSED
     assert before.with_pause("ann", 1, paused=False).state is DeclaredState.ACTIVE
-    take_declaration(declared, 3, NONE)
-    assert not declared.paused("flights", paused_revision)  # the declaration counts, not what is in force
+    take_declaration(declarations, 3, NONE)
+    assert not declarations.paused("flights", paused_revision)  # the declaration counts, not what is in force
 
 
 def test_a_record_written_twice_counts_once():
-    declared = Declarations(keep=5)
+    declarations = Declarations(keep=5)
     record = Declaration("flights", pipe("x"), "ann", 1).record()
     for offset in (0, 1):
-        declared.take(record.key, record.value, offset)
-    assert [version.number for version in declared.versions("flights")] == [0]
+        declarations.take(record.key, record.value, offset)
+    assert [version.number for version in declarations.versions("flights")] == [0]
 
 
 def test_a_pipe_that_this_release_cannot_read_keeps_the_one_before_and_can_be_replaced():
-    declared = Declarations()
-    take_declaration(declared, 0, NONE, "ann")
+    declarations = Declarations()
+    take_declaration(declarations, 0, NONE, "ann")
     record = Declaration("flights", pipe("x"), "ben", 1, 0).record()
     value = orjson.loads(record.value or b"")
     value["pipe"]["of_a_later_release"] = 1
     with pytest.raises(ValueError, match="offset 4 is not a declaration"):
-        declared.take(record.key, orjson.dumps(value), 4)
-    assert declared.newest["flights"].author == "ann"
-    assert declared.number("flights") == 4
-    take_declaration(declared, 5, 4, "cid")
-    assert declared.newest["flights"].author == "cid"
+        declarations.take(record.key, orjson.dumps(value), 4)
+    assert declarations.newest["flights"].author == "ann"
+    assert declarations.number("flights") == 4
+    take_declaration(declarations, 5, 4, "cid")
+    assert declarations.newest["flights"].author == "cid"
 
 
 def test_of_a_trimmed_topic_the_first_record_that_is_left_counts():
-    declared = Declarations()
-    take_declaration(declared, 9, 8, "ann")
-    assert declared.newest["flights"].number == 9
+    declarations = Declarations()
+    take_declaration(declarations, 9, 8, "ann")
+    assert declarations.newest["flights"].number == 9
 
 
 async def test_of_several_writers_at_the_same_time_exactly_one_wins_each_round(kafka, topic):

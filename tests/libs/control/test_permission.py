@@ -42,13 +42,13 @@ def test_observe_itself_may_be_deployed_without_a_verdict():
 
 @pytest.mark.parametrize("kind", list(ActionKind))
 @pytest.mark.parametrize("forced", [False, True])
-def test_every_step_waits_for_the_one_before(kind, forced):
+def test_every_action_waits_for_the_one_before(kind, forced):
     refusal = granted(kind, Condition.STABLE, running=[RUNNING], forced=forced)
     assert refusal.reason == "deploy acts on service/egest: egest-2 to 0.2.0"
 
 
-def test_an_overdue_step_holds_nothing_up():
-    overdue_step = Action(
+def test_an_overdue_action_holds_nothing_up():
+    overdue_action = Action(
         "deploy", ActionKind.DEPLOY, "service/egest", "egest-2", "", NOW - 100, NOW - 1, token=1
     )
-    assert granted(ActionKind.DEPLOY, Condition.STABLE, running=[overdue_step]).granted
+    assert granted(ActionKind.DEPLOY, Condition.STABLE, running=[overdue_action]).granted

@@ -94,10 +94,10 @@ def test_a_number_that_is_written_as_text_is_the_number() -> None:
 
 @pytest.mark.parametrize("changes", [{"at_us": "x"}, {"author": 5}, {"paused": "x"}, {"at_us": LARGEST}])
 def test_a_declaration_with_another_type_holds_its_pipe(changes: dict[str, Any]) -> None:
-    declared = Declarations()
+    declarations = Declarations()
     value = {"pipe": None, "author": "ann", "at_us": 1, "replaces": -1, "origin": "file", "id": "a"}
     with pytest.raises(ValueError, match="offset 3"):
-        declared.take(b"flights", orjson.dumps(value | changes), 3)
-    assert list(declared.unreadable) == ["flights"]
-    declared.take(b"flights", orjson.dumps(value | {"replaces": 3}), 4)
-    assert declared.newest["flights"].number == 4
+        declarations.take(b"flights", orjson.dumps(value | changes), 3)
+    assert list(declarations.unreadable) == ["flights"]
+    declarations.take(b"flights", orjson.dumps(value | {"replaces": 3}), 4)
+    assert declarations.newest["flights"].number == 4

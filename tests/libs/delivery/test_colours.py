@@ -59,10 +59,10 @@ def test_the_record_has_when_a_colour_was_woken_last() -> None:
         shifted_colours = woken.with_shares({"blue": 0, "green": 10_000}, 9, "me")
         assert (shifted_colours.colours["green"].woken_ms, shifted_colours.colours["blue"].woken_ms) == (8, 0)
         assert decode(shifted_colours.record().value) == shifted_colours
-    before = colours().json()
-    for colour in before["colours"].values():
+    json_before = colours().json()
+    for colour in json_before["colours"].values():
         del colour["woken"]
-    assert decode(orjson.dumps(before)) == colours(), "of a release before"
+    assert decode(orjson.dumps(json_before)) == colours(), "of a release before"
 
 
 def test_what_is_open_in_a_colour_is_in_the_record_while_it_sleeps() -> None:
@@ -89,10 +89,10 @@ def test_a_colour_that_woke_awaits_the_write_keys_of_the_other_one_until_it_has_
         with pytest.raises(Misconfigured, match="green has not got the issued write keys of blue yet"):
             shifted_colours.with_sleep("blue", (), 10, "me")
     assert not asleep.colours["green"].awaits_keys
-    before = colours().json()
-    for colour in before["colours"].values():
+    json_before = colours().json()
+    for colour in json_before["colours"].values():
         del colour["awaits_keys"]
-    assert decode(orjson.dumps(before)) == colours(), "of a release before"
+    assert decode(orjson.dumps(json_before)) == colours(), "of a release before"
 
 
 def test_shares_that_do_not_add_up_are_refused() -> None:
@@ -114,8 +114,8 @@ def test_a_colour_with_requests_neither_drains_nor_sleeps() -> None:
 
 def test_a_draining_colour_stays_draining_when_the_shares_do_not_concern_it() -> None:
     draining = colours().with_state("green", ColourState.DRAINING, 8, "me")
-    after = draining.with_shares({"blue": 10_000, "green": 0}, 9, "me")
-    assert after.colours["green"].state is ColourState.DRAINING
+    colours_after = draining.with_shares({"blue": 10_000, "green": 0}, 9, "me")
+    assert colours_after.colours["green"].state is ColourState.DRAINING
 
 
 @pytest.mark.parametrize(

@@ -69,10 +69,10 @@ def batch_of_three(event: DecodedEvent, body_format: str) -> Any:
         ConsumerRecord("enriched", 0, 0, 0, 0, b"k", data, None, 0, len(data), tuple(headers))
         for _, _, _, headers, data, _ in (neighbour, event, neighbour)
     ]
-    declared = HttpDestination.model_validate(
+    destination = HttpDestination.model_validate(
         {"name": "d", "url": "http://127.0.0.1:9/", "format": body_format, "batch": {"size": 10}}
     )
-    template = RequestTemplate(declared, {}, [])
+    template = RequestTemplate(destination, {}, [])
     request = template.request(records, [template.part(record) for record in records], 0)
     return json.loads(request.partition(b"\r\n\r\n")[2], parse_constant=pytest.fail)
 
@@ -87,8 +87,8 @@ def test_requests_stay_valid_json(decode: Any, data: bytes, declared: str | None
     except InvalidEvent:
         assert declared is None or "json" in declared.lower(), "only what claims to be JSON is refused"
         return
-    before, envelope, after = batch_of_three(event, "cloudevents-structured")
-    assert before["data"] == after["data"] == {"n": 1}
+    bytes_before, envelope, bytes_after = batch_of_three(event, "cloudevents-structured")
+    assert bytes_before["data"] == bytes_after["data"] == {"n": 1}
     if "data_base64" in envelope:
         assert base64.b64decode(envelope["data_base64"]) == data
     elif data:

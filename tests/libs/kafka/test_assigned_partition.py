@@ -60,13 +60,13 @@ async def test_nothing_after_outputs_that_are_lost_is_completed(abandoned: bool)
 
 async def test_outputs_in_flight_are_waited_for_although_the_records_behind_them_are_abandoned() -> None:
     partition = Partition()
-    [first] = futures(1)
-    partition.complete_when(first, 3)
+    [first_future] = futures(1)
+    partition.complete_when(first_future, 3)
     partition.abandon()
     draining = asyncio.ensure_future(partition.drain())
     await yield_to_loop()
     assert not draining.done()
-    first.set_result(None)
+    first_future.set_result(None)
     await asyncio.wait_for(draining, 5)
     assert partition.offsets.committable == 4
     [lost] = futures(1)
@@ -81,12 +81,12 @@ async def test_outputs_in_flight_are_waited_for_although_the_records_behind_them
 
 async def test_a_handler_waits_for_the_outputs_of_earlier_batches() -> None:
     partition = Partition()
-    [first] = futures(1)
-    partition.complete_when(first, 3)
+    [first_future] = futures(1)
+    partition.complete_when(first_future, 3)
     waiting = asyncio.ensure_future(partition.outputs_acknowledged())
     await yield_to_loop()
     assert not waiting.done()
-    first.set_result(None)
+    first_future.set_result(None)
     await asyncio.wait_for(waiting, 5)
     await asyncio.wait_for(partition.outputs_acknowledged(), 5)
 
@@ -104,6 +104,6 @@ def test_deleted_offsets_are_those_over_which_the_position_was_reset() -> None:
     partition.end_take(41)
     partition.begin_take(3)  # lower: Kafka has lost records
     assert partition.deleted == [range(15, 40)]
-    first = AssignedPartition(TopicPartition("t", 0))
-    first.begin_take(50)
-    assert first.deleted == [], "it was not read before"
+    first_assignment = AssignedPartition(TopicPartition("t", 0))
+    first_assignment.begin_take(50)
+    assert first_assignment.deleted == [], "it was not read before"

@@ -150,20 +150,25 @@ async def test_members_come_and_go_and_every_record_passes_once_in_order(
     source, target = await topic(partitions=4), await topic(partitions=4)
     group = "g." + source
     async with sender(kafka, source, 4, 300) as sent_numbers:
-        first = await CopyService(kafka, source, target, group, "n1", is_plain=is_plain).start()
-        await until(lambda: len(first.seen) > 100)
-        second = await CopyService(kafka, source, target, group, "n2", is_plain=is_plain).start()
-        await until(lambda: len(second.seen) > 50)
-        third = await CopyService(kafka, source, target, group, "n3", is_plain=is_plain).start()
-        await until(lambda: len(third.seen) > 50)
-        await first.stop()
-        before = len(second.seen)
-        await until(lambda: len(second.seen) > before + 100)
-        await third.stop()
+        first_service = await CopyService(kafka, source, target, group, "n1", is_plain=is_plain).start()
+        await until(lambda: len(first_service.seen) > 100)
+        second_service = await CopyService(kafka, source, target, group, "n2", is_plain=is_plain).start()
+        await until(lambda: len(second_service.seen) > 50)
+        third_service = await CopyService(kafka, source, target, group, "n3", is_plain=is_plain).start()
+        await until(lambda: len(third_service.seen) > 50)
+        await first_service.stop()
+        before = len(second_service.seen)
+        await until(lambda: len(second_service.seen) > before + 100)
+        await third_service.stop()
         goal = len(sent_numbers) + 100
         await until(lambda: len(sent_numbers) > goal)
-    await until(lambda: sum(len(service.seen) for service in (first, second, third)) >= len(sent_numbers))
-    await second.stop()
+    await until(
+        lambda: (
+            sum(len(service.seen) for service in (first_service, second_service, third_service))
+            >= len(sent_numbers)
+        )
+    )
+    await second_service.stop()
     numbers = await stored(kafka, target, 4)
     for partition in range(4):
         assert numbers[partition] == [number for number in sent_numbers if number % 4 == partition]
@@ -175,31 +180,35 @@ async def test_a_partition_is_left_behind_by_a_dead_member_and_nothing_is_lost(
     source, target = await topic(partitions=2), await topic(partitions=2)
     group = "g." + source
     async with sender(kafka, source, 2, 200) as sent_numbers:
-        first = await CopyService(kafka, source, target, group, "n1").start()
-        second = await CopyService(kafka, source, target, group, "n2").start()
-        await until(lambda: len(first.seen) > 20 and len(second.seen) > 20)
-        assert first.task is not None
+        first_service = await CopyService(kafka, source, target, group, "n1").start()
+        second_service = await CopyService(kafka, source, target, group, "n2").start()
+        await until(lambda: len(first_service.seen) > 20 and len(second_service.seen) > 20)
+        assert first_service.task is not None
         # As if killed: no drain, no commit, no leaving; its producer's records may still be under way.
-        first.consumer._dispatcher.end()
-        for work in list(first.consumer.assigned.values()):
+        first_service.consumer._dispatcher.end()
+        for work in list(first_service.consumer.assigned.values()):
             if work.task is not None:
                 work.task.cancel()
-        coordinator = first.consumer.member._coordinator
+        coordinator = first_service.consumer.member._coordinator
         coordinator._coordination_task.cancel()
         coordinator._heartbeat_task.cancel()
-        await until(lambda: len(second.consumer.assigned) == 2, within_s=60)
+        await until(lambda: len(second_service.consumer.assigned) == 2, within_s=60)
         goal = len(sent_numbers)
-        await until(lambda: len(first.seen) + len(second.seen) >= goal)
+        await until(lambda: len(first_service.seen) + len(second_service.seen) >= goal)
     await until(
         lambda: (
             set(sent_numbers)
-            <= {number for stored_numbers in seen_numbers(first, second) for number in stored_numbers}
+            <= {
+                number
+                for stored_numbers in seen_numbers(first_service, second_service)
+                for number in stored_numbers
+            }
         ),
         within_s=60,
     )
-    await second.stop()
-    first.service.stop()
-    await first.task
+    await second_service.stop()
+    first_service.service.stop()
+    await first_service.task
     numbers = await stored(kafka, target, 2)
     assert set(sent_numbers) <= set(numbers[0]) | set(numbers[1])
 
@@ -209,27 +218,27 @@ async def test_a_member_that_drains_begins_nothing_that_it_is_given_meanwhile(
 ) -> None:
     source, target = await topic(partitions=2), await topic(partitions=2)
     group, gate = "g." + source, asyncio.Event()
-    first = await CopyService(kafka, source, target, group, "n1").start()
-    second = await CopyService(kafka, source, target, group, "n2").start()
-    step = second.consumer._dispatcher.handle
+    first_service = await CopyService(kafka, source, target, group, "n1").start()
+    second_service = await CopyService(kafka, source, target, group, "n2").start()
+    step = second_service.consumer._dispatcher.handle
 
     async def gated_step(work: AssignedPartition, records: Batch) -> None:
         await gate.wait()
         if (handling := step(work, records)) is not None:
             await handling
 
-    monkeypatch.setattr(second.consumer._dispatcher, "handle", gated_step)
-    await until(lambda: len(first.consumer.assigned) == len(second.consumer.assigned) == 1)
-    [assigned_partition] = second.consumer.assigned
+    monkeypatch.setattr(second_service.consumer._dispatcher, "handle", gated_step)
+    await until(lambda: len(first_service.consumer.assigned) == len(second_service.consumer.assigned) == 1)
+    [assigned_partition] = second_service.consumer.assigned
     async with sender(kafka, source, 2, 100):
-        await until(lambda: not second.consumer.assigned[assigned_partition].idle)
-        second.service.stop()
-        await first.stop()
-        await until(lambda: len(second.consumer.member.assignment()) == 2)
-        assert set(second.consumer.assigned) == {assigned_partition}
+        await until(lambda: not second_service.consumer.assigned[assigned_partition].idle)
+        second_service.service.stop()
+        await first_service.stop()
+        await until(lambda: len(second_service.consumer.member.assignment()) == 2)
+        assert set(second_service.consumer.assigned) == {assigned_partition}
         gate.set()
-        await second.stop()
-    assert {partition for partition, _ in second.seen} == {assigned_partition.partition}
+        await second_service.stop()
+    assert {partition for partition, _ in second_service.seen} == {assigned_partition.partition}
 
 
 async def test_no_more_is_begun_than_may_be_incomplete_and_a_full_partition_stops_no_other(
@@ -398,12 +407,12 @@ async def test_offsets_that_kafka_deleted_are_told_and_the_rest_goes_on(kafka: s
     await admin.start()
     await admin.delete_records({TopicPartition(source, 0): RecordsToDelete(before_offset=25)})
     await admin.close()
-    before = metrics.SKIPPED.labels(source)._value.get()
+    skipped_before = metrics.SKIPPED.labels(source)._value.get()
     service = await CopyService(kafka, source, target, "g." + source, "n").start()
     await until(lambda: len(service.seen) == 5)
     await service.stop()
     await producer.stop()
-    assert metrics.SKIPPED.labels(source)._value.get() - before == 15
+    assert metrics.SKIPPED.labels(source)._value.get() - skipped_before == 15
 
 
 async def test_partitions_that_are_added_from_outside_are_refused_and_the_others_go_on(

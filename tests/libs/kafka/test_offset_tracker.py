@@ -64,7 +64,7 @@ def test_offsets_only_go_up() -> None:
 def test_offsets_without_a_record_are_committable_when_all_records_below_them_are_complete(
     data: st.DataObject,
 ) -> None:
-    offsets, position, last = OffsetTracker(), 0, None
+    offsets, position, last_committable = OffsetTracker(), 0, None
     for _ in range(data.draw(st.integers(1, 6))):
         records = []
         for gap in data.draw(st.lists(st.integers(0, 3), max_size=4)):
@@ -73,12 +73,12 @@ def test_offsets_without_a_record_are_committable_when_all_records_below_them_ar
         position += data.draw(st.integers(0, 3))  # markers behind them
         for offset in records:
             offsets.start(offset)
-            assert offsets.committable == last
+            assert offsets.committable == last_committable
         offsets.pass_to(position)
         for offset in records[:-1]:
             offsets.finish(offset)
             assert offsets.committable == offset + 1
         for offset in records[-1:]:
             offsets.finish(offset)
-        last = position or None
-        assert offsets.committable == last
+        last_committable = position or None
+        assert offsets.committable == last_committable

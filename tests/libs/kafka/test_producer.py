@@ -205,11 +205,11 @@ async def test_a_full_buffer_is_told_at_once_and_deliver_waits_for_room(kafka: s
     name = await topic(partitions=1)  # type: ignore[operator]
     producer = Producer(kafka, "test", buffer_bytes=100_000)
     await producer.start()
-    first = producer.send(name, 0, [record(1, 90_000)])
+    first_sending = producer.send(name, 0, [record(1, 90_000)])
     with pytest.raises(Overloaded, match="full"):
         producer.send(name, 0, [record(2, 20_000)])
     await producer.send_and_wait(name, 0, [record(3, 20_000)])
-    assert first.acknowledged.done()
+    assert first_sending.acknowledged.done()
     await producer.stop()
     assert [int(value) for value in await stored(kafka, name)] == [1, 3]
 
@@ -314,10 +314,10 @@ async def test_deliver_of_more_than_half_the_buffer_waits_without_holding_up_oth
     name = await topic(partitions=2)  # type: ignore[operator]
     producer = Producer(kafka, "test", buffer_bytes=1_000_000)
     await producer.start()
-    first = producer.send(name, 0, [record(0, 400_000)])
+    first_sending = producer.send(name, 0, [record(0, 400_000)])
     async with asyncio.timeout(10):
         await producer.send_and_wait(name, 1, [record(1, 700_000)])
-    assert first.acknowledged.done()
+    assert first_sending.acknowledged.done()
     assert await producer.stop()
 
 

@@ -86,14 +86,14 @@ def record(value: bytes) -> Record:
 async def test_what_must_not_be_written_twice_fails_with_all_behind_it_when_its_client_is_replaced(
     producer: ReplacedClients,
 ) -> None:
-    first = producer.send("raw", 0, [record(b"1")], repeats=False)
+    first_sending = producer.send("raw", 0, [record(b"1")], repeats=False)
     repeated = producer.send("other", 0, [record(b"2")])
     never_given = producer.send("unknown", 0, [record(b"3")], repeats=False)
     await producer.until(lambda: len(producer.made[0].batches) == 2)
     behind = producer.send("raw", 0, [record(b"4")])
     producer.made[0].futures[1].set_exception(KafkaConnectionError("away"))
     await producer.until(lambda: len(producer.made) == 2 and len(producer.made[1].batches) == 2)
-    for sending in (first, behind):
+    for sending in (first_sending, behind):
         with pytest.raises(Unacknowledged, match="may have stored it"):
             await sending.acknowledged
     assert producer.made[1].batches == [("other", b"2"), ("unknown", b"3")]

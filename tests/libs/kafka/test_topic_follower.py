@@ -12,8 +12,8 @@ from aiokafka.errors import KafkaConnectionError, KafkaError
 from prometheus_client import REGISTRY
 from tests.support.kafka.raw_batches import batch_of, send_batch
 
+from hifi.control.action_right import ActionLog
 from hifi.control.declaration_log import DeclarationLog
-from hifi.control.steps import ActionLog
 from hifi.delivery.destination_state import DestinationName, DestinationState, DestinationStates
 from hifi.kafka import topic_follower
 from hifi.kafka.foreign_records import UnreadRecord
@@ -46,22 +46,22 @@ def records(topic: str, *contents: tuple[bytes | None, bytes | None]) -> list[Co
 def test_a_record_of_destinations_that_cannot_be_read_is_skipped_and_counted(
     key: bytes | None, value: bytes | None
 ) -> None:
-    states, topic, before = DestinationStates(), "s.destinations", unreadable("s.destinations")
+    states, topic, count_before = DestinationStates(), "s.destinations", unreadable("s.destinations")
     follower = TopicFollower("nowhere:1", "test", {topic: states.take})
     follower._take(records(topic, (key, value), (b"p/d", PARKED)))
     assert states.get(DestinationName("p", "d")).state is DestinationState.PARKED
-    assert unreadable(topic) == before + 1
+    assert unreadable(topic) == count_before + 1
 
 
 @pytest.mark.parametrize("value", [b"{}", b"[]", b'{"partitions": "many"}', None, b"\xff"])
 def test_a_record_of_the_stream_that_cannot_be_read_is_skipped_and_counted(value: bytes | None) -> None:
     registry = PipeRegistry("nowhere:1", Topics("s"), Health("test", "test-1"))
-    before = unreadable("s.pipes")
+    count_before = unreadable("s.pipes")
     registry._follower._take(
         records("s.pipes", (b"__stream__", b'{"partitions": 3}'), (b"__stream__", value), (b"p", None))
     )
     assert (registry.partitions, registry.offset) == (3, 2)
-    assert unreadable("s.pipes") == before + 1
+    assert unreadable("s.pipes") == count_before + 1
 
 
 def unreadable_of(topic: str) -> list[tuple[bytes | None, int]]:

@@ -52,6 +52,6 @@ def test_a_client_that_asks_for_metadata_goes_on(kafka: str) -> None:
 
 
 def test_applying_the_patch_twice_changes_nothing() -> None:
-    before = AIOKafkaConnection.send
+    original_send = AIOKafkaConnection.send
     apply()
-    assert AIOKafkaConnection.send is before
+    assert AIOKafkaConnection.send is original_send

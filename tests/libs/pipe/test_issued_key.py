@@ -61,29 +61,29 @@ def test_a_key_expires_and_is_revoked() -> None:
 
 
 def test_a_rotation_keeps_pipe_and_origins_and_the_key_before_goes_on_for_the_overlap() -> None:
-    before = made(KEY, "flights", None, "https://shop.example")
-    after, expiring = rotated(before, OTHER, 60, "bob", 100 * S)
-    assert (after.pipe, after.origins, after.expires_us, after.author) == (
+    key_before = made(KEY, "flights", None, "https://shop.example")
+    key_after, expiring = rotated(key_before, OTHER, 60, "bob", 100 * S)
+    assert (key_after.pipe, key_after.origins, key_after.expires_us, key_after.author) == (
         "flights",
         ("https://shop.example",),
         None,
         "bob",
     )
-    keys = filled(before, after, expiring)
+    keys = filled(key_before, key_after, expiring)
     for moment_us, valid in ((159 * S, True), (160 * S, False)):
         assert (keys.of_hash(digest(KEY), moment_us) is not None) is valid
         assert keys.of_hash(digest(OTHER), moment_us) is not None
     assert rotated(made(KEY, "flights", 110 * S), OTHER, 60, "bob", 100 * S)[1].expires_us == 110 * S
     with pytest.raises(Misconfigured, match="another"):
-        rotated(before, KEY, 60, "bob", 100 * S)
+        rotated(key_before, KEY, 60, "bob", 100 * S)
 
 
 def test_a_pipe_may_have_issued_keys_only() -> None:
     destinations = [{"name": "d", "url": "https://a.example/"}]
-    declared = Pipe.model_validate({"pipe": "flights", "source": {}, "destinations": destinations})
-    record = pipe_record(declared)
+    declared_pipe = Pipe.model_validate({"pipe": "flights", "source": {}, "destinations": destinations})
+    record = pipe_record(declared_pipe)
     assert isinstance(PipeRecord.model_validate_json(record.value or b"").pipe.source, HttpSource)
-    assert declared.source.keys == []
+    assert declared_pipe.source.keys == []
 
 
 WRONG_TYPES: list[dict[str, object]] = [

@@ -490,7 +490,7 @@ def test_grants_hold_in_each_part_of_a_pipe(
     monkeypatch: pytest.MonkeyPatch, section: dict[str, Any], path: tuple[str | int, ...]
 ) -> None:
     monkeypatch.setenv("HIFI_PIPES_SECRET_GRANTS", GRANTS)
-    declared = Pipe.model_validate(
+    declared_pipe = Pipe.model_validate(
         {
             "pipe": "orders",
             "source": {"keys": [{"env": "ORDERS_KEY"}]},
@@ -498,7 +498,7 @@ def test_grants_hold_in_each_part_of_a_pipe(
             **section,
         }
     )
-    assert [key_path for key_path, _ in refusals(declared, pipe_limits())] == [path]
+    assert [key_path for key_path, _ in refusals(declared_pipe, pipe_limits())] == [path]
 
 
 def test_a_wrong_grant_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -121,8 +121,12 @@ def test_a_problem_is_reported_with_its_line(
 def test_a_time_format_that_loses_a_part_of_the_time_is_refused(
     tmp_path: Path, time_format: str, message: str
 ) -> None:
-    found = problems(tmp_path, f"{GOOD}normalize:\n  fields:\n    t: {{time: {{format: '{time_format}'}}}}\n")
-    assert [(problem.line, message in problem.message) for problem in found] == [(9, True)] * bool(message)
+    pipe_problems = problems(
+        tmp_path, f"{GOOD}normalize:\n  fields:\n    t: {{time: {{format: '{time_format}'}}}}\n"
+    )
+    assert [(problem.line, message in problem.message) for problem in pipe_problems] == [(9, True)] * bool(
+        message
+    )
 
 
 def test_aliases_that_stand_for_too_much_are_refused_before_they_are_followed(tmp_path: Path) -> None:

@@ -158,13 +158,13 @@ def test_a_rising_share_moves_keys_to_the_next_revision_only(written):
     written.write(rollout.begin(written.snapshot, pipe("two"), 0))
     following = written.current.rollout.next
     keys = [b"%d" % number for number in range(20_000)]
-    before: set[bytes] = set()
+    keys_before: set[bytes] = set()
     for share in (0, 100, 1000, 5000, WHOLE):
         now = {key for key in keys if Rollout(following, share).gets(key)}
-        assert before <= now
+        assert keys_before <= now
         assert len(now) == pytest.approx(len(keys) * share / WHOLE, rel=0.25)
-        before = now
-    assert len(before) == len(keys)
+        keys_before = now
+    assert len(keys_before) == len(keys)
 
 
 def test_the_position_of_a_key_is_fixed_for_ever_and_differs_between_pipes():

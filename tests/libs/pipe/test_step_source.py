@@ -63,15 +63,19 @@ def test_a_limit_of_a_key_counts_in_stretches_that_are_needed_from_their_start(
 
 def test_the_times_of_each_and_first_are_read_in_milliseconds() -> None:
     each = StepSource.model_validate(EACH)
-    first = StepSource.model_validate(FIRST)
+    first_source = StepSource.model_validate(FIRST)
     assert (each.length_ms, each.reach_ms, each.gap_ms, each.result_type) == (
         600_000,
         600_000,
         None,
         b"hifi.window",
     )
-    assert (first.length_ms, first.reach_ms, first.result_type) == (86_400_000, 86_400_000, None)
-    assert not first.aggregates
+    assert (first_source.length_ms, first_source.reach_ms, first_source.result_type) == (
+        86_400_000,
+        86_400_000,
+        None,
+    )
+    assert not first_source.aggregates
     assert (
         StepSource.model_validate(FIRST | {"type": "a.b", "key": {"event": "string"}}).result_type == b"a.b"
     )

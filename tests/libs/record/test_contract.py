@@ -336,20 +336,23 @@ def read_in_python(headers: Headers) -> Facts:
     record_fields: Facts = dict.fromkeys(("identity", "values", "hop", "hop_values", "receipt", "position"))
     record_fields["heartbeat"] = is_heartbeat(headers)
     try:
-        texts, event = split_identity(identity_header(headers)), identity(headers)
-        record_fields |= {"identity": decoded_texts(texts), "values": [*event[:-1], event.seq.decode()]}
+        identity_texts, event = split_identity(identity_header(headers)), identity(headers)
+        record_fields |= {
+            "identity": decoded_texts(identity_texts),
+            "values": [*event[:-1], event.seq.decode()],
+        }
     except NotAnEvent:
         with pytest.raises(NotAnEvent):
             identity(headers)
     try:
-        texts, hop_values = split_hop(hop_header(headers)), hop(headers)
-        assert split_hop_unchecked(headers) == texts
+        identity_texts, hop_values = split_hop(hop_header(headers)), hop(headers)
+        assert split_hop_unchecked(headers) == identity_texts
         destinations, watch = (
             None if text is None else text.decode() for text in (hop_values.to, hop_values.watch)
         )
         later_fields = [hop_values.event_index, hop_values.stamp_ms]
         record_fields |= {
-            "hop": decoded_texts(texts),
+            "hop": decoded_texts(identity_texts),
             "hop_values": [hop_values.in_us, hop_values.raw, destinations, watch, *later_fields],
         }
     except NotAnEvent:
@@ -466,12 +469,12 @@ def test_the_records_are_of_all_kinds() -> None:
 
 
 def test_a_time_beyond_the_year_9999_and_a_position_beyond_64_bits_are_no_events() -> None:
-    last = GOOD.replace(b"1700000000000000", LAST_ACCEPTED).replace(b"28333333", LAST_MINUTE)
-    assert identity([(IDENTITY, last)]).accepted_us == int(LAST_ACCEPTED)
+    last_identity = GOOD.replace(b"1700000000000000", LAST_ACCEPTED).replace(b"28333333", LAST_MINUTE)
+    assert identity([(IDENTITY, last_identity)]).accepted_us == int(LAST_ACCEPTED)
     reader = IdentityReader()
-    reader.read([(IDENTITY, last)])
+    reader.read([(IDENTITY, last_identity)])
     for number in (LAST_ACCEPTED, LAST_MINUTE):
-        headers = [(IDENTITY, last.replace(number, b"%d" % (int(number) + 1)))]
+        headers = [(IDENTITY, last_identity.replace(number, b"%d" % (int(number) + 1)))]
         with pytest.raises(NotAnEvent, match="malformed"):
             identity(headers)
         with pytest.raises(NotAnEvent, match="malformed"):
@@ -566,12 +569,12 @@ def test_reading_in_a_row_gives_what_reading_each_record_gives() -> None:
                 reader.read(headers)
             continue
         reader.read(headers)
-        texts = reader.texts
+        identity_texts = reader.texts
         assert (b"%b:%d" % (reader.epoch, reader.sequence), reader.accepted_us) == (
             b"%b:%d" % (event.seq[:16], int(event.seq[17:])),
             event.accepted_us,
         )
-        assert texts[:6] == headers[0][1].split(b";")[:6]
+        assert identity_texts[:6] == headers[0][1].split(b";")[:6]
         assert reader.backfill == (headers[0][1].split(b";")[7:8] == [b"backfill"])
 
 
@@ -612,10 +615,10 @@ def test_an_identity_is_read_as_it_was_written(
 
 @given(NUMBERS, st.integers(-1, 10**18 - 1), CODES)
 def test_a_hop_is_read_as_it_was_written(in_us: int, raw: int, destinations: bytes) -> None:
-    first = (IDENTITY, GOOD)
-    assert hop([first, write_first_hop(in_us)]) == Hop(in_us)
-    assert hop([first, write_hop(in_us, raw)]) == Hop(in_us, raw)
-    assert hop([first, write_enriched_hop(in_us, raw, destinations)]) == Hop(in_us, raw, destinations)
+    first_header = (IDENTITY, GOOD)
+    assert hop([first_header, write_first_hop(in_us)]) == Hop(in_us)
+    assert hop([first_header, write_hop(in_us, raw)]) == Hop(in_us, raw)
+    assert hop([first_header, write_enriched_hop(in_us, raw, destinations)]) == Hop(in_us, raw, destinations)
 
 
 @given(CODES, CODES, NUMBERS, NUMBERS, NUMBERS, st.integers(0, 599), NUMBERS, NUMBERS, NUMBERS, CODES, CODES)

@@ -39,13 +39,13 @@ def read(reader: IdentityReader, header: bytes) -> tuple[bool, Read] | None:
         differs = reader.read([(IDENTITY, header)])
     except NotAnEvent:
         return None
-    texts = reader.texts[:SEQ_AT]
-    return differs, (texts, reader.epoch, reader.sequence, reader.accepted_us, reader.backfill)
+    identity_texts = reader.texts[:SEQ_AT]
+    return differs, (identity_texts, reader.epoch, reader.sequence, reader.accepted_us, reader.backfill)
 
 
 def without_times(event: Read) -> tuple[list[bytes], bytes, bool]:
-    texts, epoch, _, _, backfill = event
-    return texts[:ACCEPTED_AT] + texts[ACCEPTED_AT + 1 :], epoch, backfill
+    identity_texts, epoch, _, _, backfill = event
+    return identity_texts[:ACCEPTED_AT] + identity_texts[ACCEPTED_AT + 1 :], epoch, backfill
 
 
 @given(st.lists(HEADERS, max_size=12))

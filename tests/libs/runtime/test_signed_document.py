@@ -102,13 +102,13 @@ def test_keys_are_written_once_and_the_private_one_for_this_user_only(tmp_path: 
     signing = SigningKey.read(file)
     keys = [read_public_key(name) for name in (str(public_file), signing.public_key)]
     assert keys[0].public_bytes_raw() == keys[1].public_bytes_raw()
-    before = file.read_bytes()
+    content_before = file.read_bytes()
     with pytest.raises(Misconfigured, match="exists"):
         make_keys(file)
     public_file.unlink()
     with pytest.raises(Misconfigured, match="never replaced"):
         make_keys(file)
-    assert file.read_bytes() == before
+    assert file.read_bytes() == content_before
     with pytest.raises(Misconfigured, match="cannot be written"):
         make_keys(tmp_path / "no" / "folder")
 

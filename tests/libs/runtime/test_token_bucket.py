@@ -18,9 +18,9 @@ def test_no_more_than_the_rate_in_any_time(rate_per_s: float, pauses: list[float
         while bucket.wait_s(now_s) == 0 and len(sent_at_s) < 2000:
             bucket.take(now_s)
             sent_at_s.append(now_s)
-    for first in range(0, len(sent_at_s), 7):
-        span_s = sent_at_s[-1] - sent_at_s[first]
-        assert len(sent_at_s) - first <= rate_per_s * (span_s + BURST_S) + 2
+    for first_index in range(0, len(sent_at_s), 7):
+        span_s = sent_at_s[-1] - sent_at_s[first_index]
+        assert len(sent_at_s) - first_index <= rate_per_s * (span_s + BURST_S) + 2
 
 
 def test_the_rate_is_reached_when_there_is_always_something_to_send() -> None:

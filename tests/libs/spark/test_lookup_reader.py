@@ -190,13 +190,13 @@ def test_a_name_that_is_bound_again_after_it_was_judged_is_not_followed(
     monkeypatch.setenv("HIFI_EGRESS_ALLOW", "")
     monkeypatch.setenv("DB", "postgresql+psycopg://hifi:secret@db.example/shop")
     sql = {"url": {"env": "DB"}, "query": "select 1 as code, 2 as name"}
-    declared = Lookup.model_validate({"sql": sql, "key": {"carrier": "code"}, "fields": {"airline": "name"}})
+    lookup = Lookup.model_validate({"sql": sql, "key": {"carrier": "code"}, "fields": {"airline": "name"}})
     with pytest.raises(Misconfigured):
-        read_rows(declared, "p")
+        read_rows(lookup, "p")
     connection_options = {name: connect_options[0][name] for name in ("host", "hostaddr", "port")}
     assert connection_options == {"host": "db.example", "hostaddr": "93.184.216.34", "port": "5432"}
     with pytest.raises(Misconfigured, match="to which pipes may not connect"):
-        read_rows(declared, "p")
+        read_rows(lookup, "p")
     assert len(connect_options) == 1
 
 
@@ -267,9 +267,9 @@ def test_a_query_that_makes_rows_for_ever_or_none_ends(
         "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i AS code, i AS name FROM n"
     )
     sql = {"url": {"env": "DB"}, "query": endless + condition}
-    declared = Lookup.model_validate({"sql": sql, "key": {"c": "code"}, "fields": {"n": "name"}})
+    lookup = Lookup.model_validate({"sql": sql, "key": {"c": "code"}, "fields": {"n": "name"}})
     with pytest.raises(Misconfigured, match=reason):
-        read_rows(declared, "p", ReadLimits(memory_bytes=1_000_000, query_s=0.5))
+        read_rows(lookup, "p", ReadLimits(memory_bytes=1_000_000, query_s=0.5))
 
 
 @pytest.mark.parametrize(
@@ -304,9 +304,9 @@ def test_no_part_of_a_password_that_is_not_percent_encoded_is_told(
     monkeypatch.setenv("HIFI_EGRESS_ALLOW", "")
     monkeypatch.setenv("DB", f"{dialect}://shop:{address}/shop")
     sql = {"url": {"env": "DB"}, "query": "select 1"}
-    declared = Lookup.model_validate({"sql": sql, "key": {"c": "c"}, "fields": {"n": "n"}})
+    lookup = Lookup.model_validate({"sql": sql, "key": {"c": "c"}, "fields": {"n": "n"}})
     with pytest.raises(Misconfigured, match="percent-encode user and password") as refusal:
-        read_rows(declared, "p")
+        read_rows(lookup, "p")
     assert not re.search("heim|w0rd", str(refusal.value))
 
 

@@ -104,19 +104,19 @@ async def test_a_person_forces_pauses_and_aborts_a_deployment(kafka, tmp_path, m
 
 
 @pytest.mark.more
-async def test_a_deployer_that_is_killed_in_each_of_its_steps_leaves_nothing_half_done(
+async def test_a_deployer_that_is_killed_in_each_of_its_actions_leaves_nothing_half_done(
     kafka, tmp_path, monkeypatch
 ) -> None:
     async with deployed(kafka, tmp_path, monkeypatch) as mesh:
         good_release = mesh.release("good")
         await mesh.control.deploy("egest", good_release, 1)
-        steps = 0
+        killed_actions = 0
         while not (await mesh.status(lambda _: True)).state.final:
-            started_steps = sum(action.actor == "deploy" for action in mesh.log.history.newest_first)
-            if started_steps > steps:  # each step is interrupted once, soon after it began
-                steps = started_steps
+            started_actions = sum(action.actor == "deploy" for action in mesh.log.history.newest_first)
+            if started_actions > killed_actions:  # each action is interrupted once, soon after it began
+                killed_actions = started_actions
                 os.kill(mesh.mesh.instances["deploy"][0].process.pid, signal.SIGKILL)
             await asyncio.sleep(0.05)
             await mesh.log.catch_up()
         await mesh.settled(good_release, DeploymentState.IN_FORCE)
-        assert steps >= 3
+        assert killed_actions >= 3

@@ -117,14 +117,14 @@ class DeployedEgest:
         now_us = round(self.clock_s * 1_000_000)
         for scope in ("stream", "service/egest"):
             self._verdicts.put(Verdict(scope, Condition.STABLE, now_us, now_us))
-        return await self._deployer.step()
+        return await self._deployer.reconcile()
 
     async def look_until_done(self) -> Deployment:
         """Look until nothing is left to do."""
         for _ in range(LOOKS):
             if not await self.look():
                 return self.status
-        raise AssertionError(f"not done after {LOOKS} looks: {self.status}, {self.right.steps}")
+        raise AssertionError(f"not done after {LOOKS} looks: {self.status}, {self.right.summaries}")
 
     def _new_deployer(self) -> Deployer:
         return Deployer(
@@ -167,8 +167,8 @@ async def test_a_good_release_gets_to_every_instance(egest: DeployedEgest) -> No
     assert status.state is DeploymentState.IN_FORCE, status
     await egest.service.until_done()
     assert list((await egest.service.tags()).values()) == ["1.4"] * COUNT
-    assert egest.right.steps[0] == "canary egest-1: 1.4"
-    assert "canary egest-1 ends" in egest.right.steps
+    assert egest.right.summaries[0] == "canary egest-1: 1.4"
+    assert "canary egest-1 ends" in egest.right.summaries
     assert egest.service.api.lowest_ready >= COUNT
 
 

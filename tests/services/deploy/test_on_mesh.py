@@ -78,7 +78,7 @@ class LoadedMesh:
     async def deployed(self, release: str) -> Deployment:
         """Deploy a release of normalize, and wait until the deployment has ended and the instances have settled."""
         await self.control.deploy("normalize", release, 1)
-        end = time.monotonic() + WITHIN_S
+        end_s = time.monotonic() + WITHIN_S
         while True:
             deployment = (await self.control.deployments())["normalize"]
             running_releases = [
@@ -94,16 +94,16 @@ class LoadedMesh:
                 and not deployment.canary
             ):
                 return deployment
-            assert time.monotonic() < end, (deployment, running_releases)
+            assert time.monotonic() < end_s, (deployment, running_releases)
             await asyncio.sleep(0.5)
 
     async def end_load(self, dead_count: int) -> None:
         """End the load, and wait until all accepted events but `dead_count` have arrived."""
         self.load_task.cancel()
         await asyncio.gather(self.load_task, return_exceptions=True)
-        end = time.monotonic() + WITHIN_S
+        end_s = time.monotonic() + WITHIN_S
         while len(missing_numbers := self.accepted - self.received.keys()) > dead_count:
-            assert time.monotonic() < end, f"{len(missing_numbers)} did not arrive"
+            assert time.monotonic() < end_s, f"{len(missing_numbers)} did not arrive"
             await asyncio.sleep(0.2)
 
 

@@ -66,29 +66,29 @@ async def test_a_batch_that_is_refused_because_the_stream_is_unstable_keeps_its_
     release = DesiredRelease("egest", "new", "ann", 0, 1)
     desired.take_release(b"egest", release.record().value, 7)
 
-    async def step(stream: Condition) -> None:
+    async def reconcile(stream: Condition) -> None:
         """Let a second pass, and look."""
         nonlocal clock_s
         clock_s += 1
         now_us = round(clock_s * 1_000_000)
         for scope, condition in (("stream", stream), ("service/egest", Condition.STABLE)):
             verdicts.put(Verdict(scope, condition, now_us, now_us))
-        await tested_deployer.step()
+        await tested_deployer.reconcile()
 
-    while len(right.steps) < 1:
-        await step(Condition.STABLE)
+    while len(right.summaries) < 1:
+        await reconcile(Condition.STABLE)
     start_s = clock_s
     while "unstable" not in desired.deployments["egest"].reason:
-        await step(Condition.UNSTABLE)
+        await reconcile(Condition.UNSTABLE)
         assert clock_s < start_s + 2 * STABLE_S, desired.deployments["egest"]
     assert clock_s >= start_s + STABLE_S, "the canary was judged first"
     for _ in range(30):
-        await step(Condition.UNSTABLE)
-    assert right.steps == ["canary egest-3: new"], "no batch while the stream is unstable"
-    await step(Condition.STABLE)
-    assert right.steps[1:] == ["egest-1: old to new"]
+        await reconcile(Condition.UNSTABLE)
+    assert right.summaries == ["canary egest-3: new"], "no batch while the stream is unstable"
+    await reconcile(Condition.STABLE)
+    assert right.summaries[1:] == ["egest-1: old to new"]
     assert instances.releases == {"egest-1": "new", "egest-2": "old", "egest-3": "new"}
     replaced_s = clock_s
-    while len(right.steps) < 3:
-        await step(Condition.STABLE)
+    while len(right.summaries) < 3:
+        await reconcile(Condition.STABLE)
     assert clock_s >= replaced_s + STABLE_S, "the next batch has a stable time of its own"

@@ -257,17 +257,17 @@ async def test_sql_that_would_run_for_minutes_costs_its_own_events_and_delays_no
     )
     for kind, numbers in costly_numbers.items():
         assert [reason(outcomes[number][0]) for number in numbers] == ["sql-budget"] * 4, kind
-        first, *further_details, last = [
+        first_detail, *further_details, last_detail = [
             dict(outcomes[number][0].headers)[DETAIL].decode() for number in numbers
         ]
-        assert first.endswith(bounds), (kind, first)
+        assert first_detail.endswith(bounds), (kind, first_detail)
         assert all(
             detail.endswith(bounds) or detail.startswith(quarantine_text) for detail in further_details
         ), (
             kind,
             further_details,
         )
-        assert last.startswith(quarantine_text), (kind, last)
+        assert last_detail.startswith(quarantine_text), (kind, last_detail)
     sent_ms = {
         int(fields(record.headers)[SEQ].partition(b":")[2]): record.timestamp
         for record in await stream.read(stream.topics.normalized)

@@ -157,8 +157,8 @@ def reported(reports: list[dict[str, Any]]) -> set[str]:
         for report in reports
         for minutes in report["pipes"].values()
         for ranges in minutes.values()
-        for first, last in ranges
-        for sequence in range(first, last + 1)
+        for first_sequence, last_sequence in ranges
+        for sequence in range(first_sequence, last_sequence + 1)
     }
 
 

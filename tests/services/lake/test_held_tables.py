@@ -37,8 +37,8 @@ def test_tables_of_records_that_this_release_cannot_read_are_known_and_no_other_
 
 
 def test_the_newest_record_of_a_key_counts_and_one_without_destinations_stops_nothing() -> None:
-    first = unreadable_record(PIPE)
+    first_record = unreadable_record(PIPE)
     without = (None, b"{", b"[]", b'{"pipe":{"destinations":[1]}}', b'{"pipe":{"destinations":{"a":{}}}}')
     for value in without:
-        assert held_tables(first, Record(first.key, value, [])).of(["p"]) == set()
-    assert held_tables(Record(None, b"{", []), first).of(["p"]) == {("p", "lake")}
+        assert held_tables(first_record, Record(first_record.key, value, [])).of(["p"]) == set()
+    assert held_tables(Record(None, b"{", []), first_record).of(["p"]) == {("p", "lake")}

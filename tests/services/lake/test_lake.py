@@ -169,8 +169,8 @@ async def test_a_backlog_larger_than_the_disk_for_temporary_files_is_written(
 ) -> None:
     stream = await LakeStream(kafka, tmp_path, partition="none").create(FIELDS)
     count = 8000
-    for first in range(0, count, 1000):
-        numbers = range(first, first + 1000)
+    for first_number in range(0, count, 1000):
+        numbers = range(first_number, first_number + 1000)
         data = [orjson.dumps({"id": number, "pad": os.urandom(13_000).hex()}) for number in numbers]
         await stream.enrich([stream.record(number, text) for number, text in zip(numbers, data, strict=True)])
     stream.start(lake_temp=disk, lake_driver_memory="600m")

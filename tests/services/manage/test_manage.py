@@ -51,9 +51,9 @@ async def test_of_callers_that_race_on_two_instances_one_wins_and_the_others_lea
                 assert answer.content["at_us"] == winning_declaration["at_us"]
         condition = answers[winners[0]].etag
         for index in range(2):  # both instances agree
-            end = time.monotonic() + WITHIN_S
+            end_s = time.monotonic() + WITHIN_S
             while (view := await managed.call(index, "GET", "/pipes/flights")).etag != condition:
-                assert time.monotonic() < end
+                assert time.monotonic() < end_s
                 await asyncio.sleep(0.05)
             assert view.content["declared"]["body"]["destinations"][0]["name"] == f"d{attempt}-{winners[0]}"
     versions = await managed.call(1, "GET", "/pipes/flights/versions")
@@ -217,9 +217,9 @@ async def test_what_changed_and_who_may_do_what_are_shown_within_the_scope_of_a_
     version = (await managed.call(0, "GET", f"/pipes/flights/versions/{number}")).content
     assert "-- name: one\n+- name: two\n" in version["changes"]
     assert version["yaml"] == second_response.content["declared"]["yaml"]
-    end = time.monotonic() + WITHIN_S
+    end_s = time.monotonic() + WITHIN_S
     while len((await managed.call(0, "GET", "/audit")).content["entries"]) < 3:
-        assert time.monotonic() < end
+        assert time.monotonic() < end_s
         await asyncio.sleep(0.05)
     for caller in ("vic", "max"):
         await managed.until(0, "GET", "/me", 200, by=caller)

@@ -29,14 +29,14 @@ def test_a_pipe_that_would_lose_events_of_a_colour_is_refused() -> None:
 
 
 def test_a_step_may_read_a_pipe_that_is_declared_already() -> None:
-    step = PIPE.replace(
+    step_text = PIPE.replace(
         b"source: {keys: [{env: KEY}]}",
         b"source: {kind: step, from: flights, key: {id: int}, window: {tumbling: 1m}, fields: {n: count(*)}}",
     )
-    flights = read_pipe(PIPE.replace(b"pipe: orders", b"pipe: flights"), {}, coloured=False)[0]
-    assert flights is not None
-    assert read_pipe(step, {"flights": flights}, coloured=False)[1] == []
-    [problem] = read_pipe(step, {}, coloured=False)[1]
+    flights_pipe = read_pipe(PIPE.replace(b"pipe: orders", b"pipe: flights"), {}, coloured=False)[0]
+    assert flights_pipe is not None
+    assert read_pipe(step_text, {"flights": flights_pipe}, coloured=False)[1] == []
+    [problem] = read_pipe(step_text, {}, coloured=False)[1]
     assert (problem.where, "'flights' is not declared" in problem.message) == ("source.from", True)
 
 

@@ -75,8 +75,8 @@ async def test_a_repeated_event_ends_as_duplicate_and_a_different_one_passes(kaf
             assert metric(instance, "hifi_normalize_reused_ids_total") == 3
             assert await instance.stop() == 0
         assert len(await stream.all(stream.topics.receipts)) == 3
-    names = list(sequences)
-    assert [names[offset] for _, offset in ids_with_offsets(passed_records)] == [
+    event_ids = list(sequences)
+    assert [event_ids[offset] for _, offset in ids_with_offsets(passed_records)] == [
         "first",
         "other data",
         "other source",
@@ -89,7 +89,7 @@ async def test_a_repeated_event_ends_as_duplicate_and_a_different_one_passes(kaf
     ]
     assert len(dead_letters) == 1
     receivers_ids = {
-        names[int(headers(record)["hifi_raw"])]: (headers(record)["ce_id"], headers(record)["ce_source"])
+        event_ids[int(headers(record)["hifi_raw"])]: (headers(record)["ce_id"], headers(record)["ce_source"])
         for record in passed_records
     }
     distinct_names = {"first", "other data", "first once more", "other type"}
@@ -100,7 +100,7 @@ async def test_a_repeated_event_ends_as_duplicate_and_a_different_one_passes(kaf
         assert receivers_ids[name][0] == b"a~" + fields(sequences[name].headers)["hifi_seq"]
     outcomes = [headers(receipt) for receipt in receipts]
     assert [
-        (names[int(receipt_headers["hifi_raw"])], names[int(receipt_headers["hifi_first"])])
+        (event_ids[int(receipt_headers["hifi_raw"])], event_ids[int(receipt_headers["hifi_first"])])
         for receipt_headers in outcomes
     ] == [
         ("again", "first"),
@@ -108,7 +108,7 @@ async def test_a_repeated_event_ends_as_duplicate_and_a_different_one_passes(kaf
         ("refused again", "refused"),
     ]
     for receipt_headers, receipt in zip(outcomes, receipts, strict=True):
-        origin = fields(sequences[names[int(receipt_headers["hifi_raw"])]].headers)
+        origin = fields(sequences[event_ids[int(receipt_headers["hifi_raw"])]].headers)
         unchanged_names = (
             "hifi_seq",
             "hifi_pipe",

@@ -100,9 +100,12 @@ class Running:
         return sums
 
     def sum(self, rows: dict[int, dict[str, Any]], minutes: set[int]) -> Counter[str]:
-        names = ("in", "delivered", "in_flight", "waiting", "lost", "dead", "duplicates")
+        figure_names = ("in", "delivered", "in_flight", "waiting", "lost", "dead", "duplicates")
         return Counter(
-            {name: sum(row[name] for minute, row in rows.items() if minute in minutes) for name in names}
+            {
+                name: sum(row[name] for minute, row in rows.items() if minute in minutes)
+                for name in figure_names
+            }
         )
 
     def count(self, names: list[str], prefix: str = "") -> int:
@@ -182,9 +185,9 @@ async def the_retrier_forgets(running_mesh: Running) -> None:
         )
     for name in ("forgotten-1", "forgotten-2"):
         await running_mesh.send(name)
-    names = list(running_mesh.accepted)
+    event_ids = list(running_mesh.accepted)
     counts = await running_mesh.counts_when(
-        names,
+        event_ids,
         lambda figures: (
             (figures["in"], figures["lost"], figures["waiting"] + figures["in_flight"]) == (18, 2, 0)
         ),
@@ -214,8 +217,8 @@ async def observe_is_killed(running_mesh: Running) -> None:
     start_s = time.monotonic()
     for process in running_mesh.mesh.instances["observe"]:
         await process.kill()
-    names = await running_mesh.steadily("unseen", lambda: time.monotonic() > start_s + 5)
-    await running_mesh.arrived(names)
+    event_ids = await running_mesh.steadily("unseen", lambda: time.monotonic() > start_s + 5)
+    await running_mesh.arrived(event_ids)
     await running_mesh.mesh.scale("observe", 0)
     await running_mesh.mesh.scale("observe", 2)
     await running_mesh.mesh.wait_ready(60)
@@ -225,8 +228,10 @@ async def enrich_stands_still(running_mesh: Running) -> None:
     """A backlog of a minute, of which whole minutes close: in flight, never lost; delivered when enrich is back."""
     await running_mesh.mesh.scale("enrich", 0)
     end_s = time.monotonic() + 60
-    names = await running_mesh.steadily("held", lambda: time.monotonic() > end_s)
-    first_names = [name for name in names if running_mesh.accepted[name] == running_mesh.accepted[names[0]]]
+    event_ids = await running_mesh.steadily("held", lambda: time.monotonic() > end_s)
+    first_names = [
+        name for name in event_ids if running_mesh.accepted[name] == running_mesh.accepted[event_ids[0]]
+    ]
     accepted_count, lost_count = running_mesh.count(first_names), running_mesh.count(first_names, "forgotten")
     counts = await running_mesh.counts_when(
         first_names,
@@ -236,12 +241,12 @@ async def enrich_stands_still(running_mesh: Running) -> None:
     await running_mesh.mesh.scale("enrich", 1)
     max_counts: Counter[str] = Counter()
     watch_task = asyncio.create_task(
-        watch(running_mesh, {running_mesh.accepted[name] for name in names}, max_counts)
+        watch(running_mesh, {running_mesh.accepted[name] for name in event_ids}, max_counts)
     )
-    await running_mesh.arrived(names)
-    accepted_count, lost_count = running_mesh.count(names), running_mesh.count(names, "forgotten")
+    await running_mesh.arrived(event_ids)
+    accepted_count, lost_count = running_mesh.count(event_ids), running_mesh.count(event_ids, "forgotten")
     counts = await running_mesh.counts_when(
-        names,
+        event_ids,
         lambda figures: (
             (figures["in"], figures["delivered"]) == (accepted_count, accepted_count - lost_count)
         ),

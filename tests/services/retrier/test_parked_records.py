@@ -77,8 +77,8 @@ class NotingProducer:
 
 
 def delivery(offset: int, name: bytes, passes: bytes = b"1", value: bytes = b"{}") -> ConsumerRecord:
-    names = {PIPE: b"flights", DESTINATION: name, PASS: passes, SEQ: seq_text(7, offset)}
-    headers = tuple(packed(dict.fromkeys(IDENTITY_FIELDS, b"1") | names))
+    header_values = {PIPE: b"flights", DESTINATION: name, PASS: passes, SEQ: seq_text(7, offset)}
+    headers = tuple(packed(dict.fromkeys(IDENTITY_FIELDS, b"1") | header_values))
     return ConsumerRecord(TOPICS.parked, 0, offset, 0, 0, b"k", value, None, 0, 2, headers)
 
 

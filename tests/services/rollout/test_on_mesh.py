@@ -70,12 +70,12 @@ async def test_good_revisions_are_promoted_and_bad_ones_go_back_on_a_mesh_under_
 
             async def ended(shape: str, *required: str) -> RolloutStatus:
                 await control.declare({"orders": pipe(receiver.url, shape, *required)}, {})
-                end = time.monotonic() + WITHIN_S
+                end_s = time.monotonic() + WITHIN_S
                 while True:
                     status = (await control.statuses())["orders"]
                     if status.state.final:
                         return status
-                    assert time.monotonic() < end, status
+                    assert time.monotonic() < end_s, status
                     await asyncio.sleep(0.5)
 
             load = SteadyLoad(
@@ -94,14 +94,14 @@ async def test_good_revisions_are_promoted_and_bad_ones_go_back_on_a_mesh_under_
             await asyncio.gather(load_task, return_exceptions=True)
             registry = await read_registry(mesh.bootstrap, mesh.topics)
             assert registry.pipes["orders"].number == 2
-            end = time.monotonic() + WITHIN_S
+            end_s = time.monotonic() + WITHIN_S
             while missing_numbers := load.accepted - received_counts.keys():
                 if (
                     all(number % 10 < MISSING_OF_10 for number in missing_numbers)
                     and len(missing_numbers) < 500
                 ):
                     break
-                assert time.monotonic() < end, f"{len(missing_numbers)} did not arrive"
+                assert time.monotonic() < end_s, f"{len(missing_numbers)} did not arrive"
                 await asyncio.sleep(0.2)
             assert missing_numbers, "no event became a dead letter"
             assert set(received_counts.values()) == {1}, "an event arrived twice"

@@ -1,4 +1,4 @@
-"""The next step of each declared pipe, with a stream and a control plane in memory."""
+"""The next action of each declared pipe, with a stream and a control plane in memory."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, cast
@@ -7,12 +7,12 @@ import pytest
 from aiokafka import ConsumerRecord
 
 from hifi.control.action import STREAM, Action, ActionHistory
+from hifi.control.action_right import ActionRefused, ActionRight
 from hifi.control.capacity import MeshRating
 from hifi.control.declaration import Declaration
 from hifi.control.permission import Permission
 from hifi.control.request import Request, RequestKind
 from hifi.control.rollout_status import RolloutState, RolloutStatus
-from hifi.control.steps import StepRefused, StepRight
 from hifi.control.verdict import Condition, Verdict, Verdicts
 from hifi.kafka.fenced_writer import FencedWriter, Overtaken
 from hifi.kafka.topics import Topics
@@ -45,10 +45,10 @@ def pipe(shape: str, name: str = "flights", key: str | None = None, **sections: 
 
 
 class Right:
-    """The right to steps in memory, in place of `StepRight`.
+    """The right to actions in memory, in place of `ActionRight`.
 
     Attributes:
-        refusal: of all steps, as while another actor acts; empty: none is refused.
+        refusal: of all actions, as while another actor acts; empty: none is refused.
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class Right:
     ) -> None:
         permission = allowed(ActionHistory())
         if self.refusal or not permission.granted:
-            raise StepRefused(self.refusal or permission.reason)
+            raise ActionRefused(self.refusal or permission.reason)
         await change(len(self.actions))
         self.actions.append(action)
 
@@ -106,7 +106,7 @@ class Stream:
             registry=self.registry,
             declared=self.declared,
             verdicts=self.verdicts,
-            right=cast("StepRight", self.right),
+            right=cast("ActionRight", self.right),
             pipes_writer=cast("FencedWriter", self.pipes_writer),
             rollouts_writer=cast("FencedWriter", self.rollouts_writer),
         )
@@ -129,17 +129,17 @@ class Stream:
         record = Request(f"pipe/{name}", number, kind, "ann", now_us(), share).record()
         self.declared.take_request(record.key, record.value, 0)
 
-    async def step(self, times: int = 1) -> None:
+    async def reconcile(self, times: int = 1) -> None:
         for _ in range(times):
             for scope in (STREAM, *(f"pipe/{revision.pipe.pipe}" for revision in self.registry.all())):
                 self.verdicts.put(Verdict(scope, self.condition, 1, now_us()))
-            await self.reconciler.step()
+            await self.reconciler.reconcile()
 
     async def put(self, *pipes: Pipe) -> None:
         """Declare pipes and put them into force."""
         for declared_pipe in pipes:
             self.declare(declared_pipe, declared_pipe.pipe)
-        await self.step()
+        await self.reconcile()
         self.right.actions.clear()
 
     def status(self, name: str = "flights") -> RolloutStatus:
@@ -162,24 +162,24 @@ WAITING = (RolloutState.WAITING, None, 0, UNSTABLE)
 
 
 @pytest.mark.parametrize("change", [pipe("b"), None], ids=["a change", "a deletion"])
-async def test_what_is_aborted_before_its_first_step_leaves_the_pipe_in_force_as_it_is(
+async def test_what_is_aborted_before_its_first_action_leaves_the_pipe_in_force_as_it_is(
     change: Pipe | None,
 ) -> None:
     stream = Stream()
     await stream.put(pipe("a"))
     stream.condition = Condition.UNSTABLE
     stream.declare(change)
-    await stream.step()
+    await stream.reconcile()
     assert stream.outcome() == WAITING
     stream.ask(RequestKind.ABORT)
     stream.condition = Condition.STABLE
     before = stream.in_force()
-    await stream.step(3)
+    await stream.reconcile(3)
     assert stream.outcome() == ABORTED
     assert (stream.in_force(), stream.right.actions, stream.declared.settled) == (before, [], True)
 
     stream.declare(change)
-    await stream.step()
+    await stream.reconcile()
     assert len(stream.right.actions) == 1, "declared again, it is not aborted"
 
 
@@ -187,10 +187,10 @@ async def test_a_new_pipe_that_is_aborted_is_not_put_into_force() -> None:
     stream = Stream()
     stream.condition = Condition.UNSTABLE
     stream.declare(pipe("a"))
-    await stream.step()
+    await stream.reconcile()
     stream.ask(RequestKind.ABORT)
     stream.condition = Condition.STABLE
-    await stream.step(2)
+    await stream.reconcile(2)
     assert (stream.outcome(), stream.registry.all(), stream.right.actions) == (ABORTED, [], [])
 
 
@@ -198,12 +198,12 @@ async def test_a_new_pipe_keeps_its_rate_when_a_change_of_it_is_aborted_before_i
     stream = Stream(new_pipe_per_s=1000)
     await stream.put(pipe("a"))
     stream.ask(RequestKind.FORCE, share=TENTH)
-    await stream.step()
+    await stream.reconcile()
     stream.condition = Condition.UNSTABLE
     stream.declare(pipe("b"))
-    await stream.step()
+    await stream.reconcile()
     stream.ask(RequestKind.ABORT)
-    await stream.step(2)
+    await stream.reconcile(2)
     cap = stream.in_force().cap
     assert cap is not None
     assert (stream.outcome(), cap.share, stream.in_force().pipe) == (ABORTED, WHOLE, pipe("a"))
@@ -214,19 +214,19 @@ async def test_what_replaces_a_rollout_ends_it_even_if_it_is_aborted(change: Pip
     stream = Stream()
     await stream.put(pipe("a"))
     stream.declare(pipe("c"))
-    await stream.step()
+    await stream.reconcile()
     assert stream.in_force().rollout is not None
     stream.condition = Condition.UNSTABLE
     stream.declare(change)
     stream.ask(RequestKind.ABORT)
-    await stream.step(3)
+    await stream.reconcile(3)
     assert stream.outcome() == ABORTED
     assert (stream.in_force().pipe, stream.in_force().rollout) == (pipe("a"), None)
     assert [action.reason for action in stream.right.actions][1:] == ["declaration 2 replaces it"]
 
 
 @pytest.mark.parametrize(
-    ("change", "step"),
+    ("change", "summary"),
     [
         (pipe("b"), "a revision after 1: 0 % to 10 %"),
         (None, "delete"),
@@ -234,53 +234,53 @@ async def test_what_replaces_a_rollout_ends_it_even_if_it_is_aborted(change: Pip
     ],
     ids=["a change", "a deletion", "a new pipe"],
 )
-async def test_what_is_paused_before_its_first_step_waits_until_it_is_resumed_or_forced(
-    change: Pipe | None, step: str
+async def test_what_is_paused_before_its_first_action_waits_until_it_is_resumed_or_forced(
+    change: Pipe | None, summary: str
 ) -> None:
     stream = Stream()
     await stream.put(pipe("a"))
     name = "flights" if change is None else change.pipe
     stream.declare(change, name)
     stream.ask(RequestKind.PAUSE, name)
-    await stream.step(2)
+    await stream.reconcile(2)
     assert (stream.outcome(name), stream.right.actions) == (PAUSED, [])
     stream.ask(RequestKind.RESUME, name)
     stream.condition = Condition.UNSTABLE
-    await stream.step()
+    await stream.reconcile()
     assert stream.outcome(name) == WAITING
     stream.ask(RequestKind.PAUSE, name)
     stream.ask(RequestKind.FORCE, name)
-    await stream.step()
-    assert [(action.step, action.forced_by) for action in stream.right.actions] == [(step, "ann")]
+    await stream.reconcile()
+    assert [(action.step, action.forced_by) for action in stream.right.actions] == [(summary, "ann")]
 
 
 async def test_a_rollout_that_is_resumed_is_not_called_paused_while_it_waits() -> None:
     stream = Stream()
     await stream.put(pipe("a"))
     stream.declare(pipe("b"))
-    await stream.step()
+    await stream.reconcile()
     stream.ask(RequestKind.PAUSE)
-    await stream.step()
+    await stream.reconcile()
     assert stream.status().state is RolloutState.PAUSED
     stream.ask(RequestKind.RESUME)
     stream.ask(RequestKind.FORCE, share=TENTH)
     stream.right.refusal = "deploy acts"
-    await stream.step()
+    await stream.reconcile()
     assert stream.outcome() == (RolloutState.RAMPING, 2, TENTH, "deploy acts")
 
 
-async def test_a_pipe_whose_step_fails_holds_up_no_other_and_says_why() -> None:
+async def test_a_pipe_whose_action_fails_holds_up_no_other_and_says_why() -> None:
     stream = Stream()
     await stream.put(pipe("a", "first"), pipe("a"))
     for name in ("first", "flights"):
         stream.declare(pipe("b", name), name)
     stream.pipes_writer.failing_key, stream.pipes_writer.failure = b"first", Retryable("too large")
     with pytest.raises(Retryable, match="too large"):
-        await stream.step()
+        await stream.reconcile()
     assert stream.outcome("first") == (RolloutState.WAITING, None, 0, "too large")
     assert stream.outcome() == (RolloutState.RAMPING, 2, TENTH, "the phase has begun")
     stream.pipes_writer.failure = None
-    await stream.step()
+    await stream.reconcile()
     assert stream.status("first").state is RolloutState.RAMPING
 
 
@@ -295,7 +295,7 @@ async def test_a_service_that_is_overtaken_or_can_write_no_status_goes_on_with_n
     for writer in (stream.pipes_writer, stream.rollouts_writer):
         writer.failing_key, writer.failure = b"first", failure
     with pytest.raises(type(failure)):
-        await stream.step()
+        await stream.reconcile()
     assert stream.in_force().rollout is None
 
 
@@ -303,14 +303,14 @@ async def test_a_write_key_is_refused_that_a_pipe_in_force_or_in_its_rollout_is_
     stream = Stream()
     await stream.put(pipe("a", key="OLD"))
     stream.declare(pipe("b", key="NEW"))
-    await stream.step()
+    await stream.reconcile()
     assert stream.in_force().rollout is not None
     stream.declare(pipe("a", "trains", "NEW"), "trains")
-    await stream.step()
+    await stream.reconcile()
     assert stream.status("trains").state is RolloutState.REFUSED
     assert "the pipe 'flights' has the same write key" in stream.status("trains").reason
     stream.declare(pipe("c", key="NEW"))
-    await stream.step(2)
+    await stream.reconcile(2)
     assert stream.status().state is RolloutState.RAMPING, "its own revisions may have it"
 
 
@@ -321,7 +321,7 @@ async def test_a_write_key_is_waited_for_that_its_pipe_is_declared_without(chang
     stream.declare(change)
     stream.declare(pipe("a", "trains", "OLD"), "trains")
     stream.condition = Condition.UNSTABLE
-    await stream.step()
+    await stream.reconcile()
     assert stream.outcome("trains") == (
         RolloutState.WAITING,
         None,
@@ -331,7 +331,7 @@ async def test_a_write_key_is_waited_for_that_its_pipe_is_declared_without(chang
     stream.condition = Condition.STABLE
     for share in (0, TENTH, WHOLE):
         stream.ask(RequestKind.FORCE, share=share)
-    await stream.step(4)
+    await stream.reconcile(4)
     assert stream.status("trains").state is RolloutState.IN_FORCE
 
 
@@ -339,10 +339,10 @@ async def test_a_pipe_that_waits_for_capacity_is_aborted() -> None:
     stream = Stream(rating=MeshRating(100))
     limited_pipe = pipe("a", source={"keys": [{"env": "KEY"}], "quota": {"events": "90/s"}})
     stream.declare(limited_pipe)
-    await stream.step()
+    await stream.reconcile()
     assert stream.status().reason.startswith("no capacity for 90 events/s")
     stream.ask(RequestKind.ABORT)
-    await stream.step()
+    await stream.reconcile()
     assert stream.outcome() == ABORTED
 
 
@@ -366,10 +366,10 @@ async def test_a_mask_waits_for_a_vault_that_does_not_answer(monkeypatch: pytest
     monkeypatch.setenv("HIFI_PIPES_SECRET_GRANTS", "*=*,flights=vault:masks")
     stream = Stream()
     stream.declare(pipe("a", normalize={"mask": {"email": {"hash": {"vault": "masks/email#key"}}}}))
-    await stream.step()
+    await stream.reconcile()
     reason = "the key of a new mask cannot be read yet: Vault is sealed"
     assert stream.outcome() == (RolloutState.WAITING, None, 0, reason)
     manager.away = False
     memory.refresh()
-    await stream.step()
+    await stream.reconcile()
     assert stream.status().state is RolloutState.IN_FORCE

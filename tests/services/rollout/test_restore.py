@@ -100,7 +100,7 @@ async def principal_of_token(stream: ControlledStream, folder: Path, token: str)
             [sys.executable, "-m", "hifi_manage"], env=os.environ | settings, stdout=log, stderr=log
         )
     stream.processes.append(manage)
-    end = time.monotonic() + WITHIN_S
+    end_s = time.monotonic() + WITHIN_S
     async with aiohttp.ClientSession(headers={"authorization": f"Bearer {token}"}) as session:
         while True:
             try:
@@ -110,7 +110,7 @@ async def principal_of_token(stream: ControlledStream, folder: Path, token: str)
                         return account
             except aiohttp.ClientError:
                 pass
-            assert time.monotonic() < end, (folder / "manage.log").read_text()
+            assert time.monotonic() < end_s, (folder / "manage.log").read_text()
             await asyncio.sleep(0.1)
 
 

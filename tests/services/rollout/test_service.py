@@ -29,8 +29,8 @@ async def test_declared_pipes_are_put_into_force_ramped_promoted_and_deleted(kaf
         ] != []
         registry = await stream.pipes()
         assert (registry.pipes["flights"].pipe, registry.pipes["flights"].number) == (pipe("b"), 2)
-        steps = [action.step for action in await stream.actions()]
-        assert steps == [
+        summaries = [action.step for action in await stream.actions()]
+        assert summaries == [
             "a new pipe: all events",
             "a revision after 1: 0 % to 10 %",
             "revision 2: 10 % to 50 %",
@@ -50,9 +50,9 @@ async def test_a_worse_revision_is_rolled_back_with_its_reason_and_not_begun_aga
         await stream.declare(pipe("b"))
         final_status = await stream.status(ended(RolloutState.ROLLED_BACK, 0))
         assert "dead letters: " in final_status.reason
-        end = time.monotonic() + WITHIN_S
+        end_s = time.monotonic() + WITHIN_S
         while (await stream.pipes()).pipes["flights"].rollout is not None:
-            assert time.monotonic() < end
+            assert time.monotonic() < end_s
             await asyncio.sleep(0.05)
         stream.dead = 0
         await stream.declare(pipe("b"))  # the same once more, since the cause is mended
@@ -78,9 +78,9 @@ async def test_a_rollout_waits_while_the_stream_is_unstable_and_a_person_can_for
         await stream.ask(RequestKind.ABORT, ramping_status)
         final_status = await stream.status(ended(RolloutState.ROLLED_BACK, 0))
         assert final_status.reason == "aborted by ann"
-        end = time.monotonic() + WITHIN_S
+        end_s = time.monotonic() + WITHIN_S
         while [action.forced_by for action in await stream.actions()] != ["ann", ""]:
-            assert time.monotonic() < end, await stream.actions()
+            assert time.monotonic() < end_s, await stream.actions()
             await asyncio.sleep(0.05)
 
 
@@ -110,11 +110,11 @@ async def test_a_rollout_service_that_is_killed_or_frozen_in_a_ramp_leaves_what_
         stream.run()
         await stream.status(ended(RolloutState.IN_FORCE, 0))
         frozen_process.send_signal(signal.SIGCONT)
-        end = time.monotonic() + WITHIN_S
+        end_s = time.monotonic() + WITHIN_S
         await stream.declare(pipe("c"))
         await stream.status(ended(RolloutState.IN_FORCE, 1))
         while frozen_process.poll() is None:  # it writes, is refused, and ends
-            assert time.monotonic() < end
+            assert time.monotonic() < end_s
             await asyncio.sleep(0.05)
         registry = await stream.pipes()
         assert (registry.pipes["flights"].pipe, registry.pipes["flights"].rollout) == (pipe("c"), None)
@@ -135,8 +135,8 @@ async def test_a_pipe_is_paused_and_resumed_while_the_stream_is_unstable_and_kee
         await stream.until_pipe(lambda revision: revision.paused)
         await stream.pause(paused=False)
         await stream.until_pipe(lambda revision: not revision.paused)
-        steps = [(action.kind.value, action.step, action.reason) for action in await stream.actions()]
-        assert steps[-2:] == [
+        summaries = [(action.kind.value, action.step, action.reason) for action in await stream.actions()]
+        assert summaries[-2:] == [
             ("pause", "paused", "declared by ben"),
             ("pause", "active", "declared by ben"),
         ]

@@ -12,7 +12,7 @@ from tests.support.egest.fake_destination import OK, ReceivedRequest, destinatio
 from tests.support.steady_load import WRITE_KEY, SteadyLoad
 
 from hifi.control.action import Action, ActionKind, ActionState
-from hifi.control.steps import ActionLog
+from hifi.control.action_right import ActionLog
 from hifi.pipe.model import Pipe
 from hifi_infra.autoscaler.policy import Policy
 from hifi_infra.mesh.mesh import Mesh
@@ -45,8 +45,8 @@ def orders(url: str) -> Pipe:
     return Pipe.model_validate(declaration)
 
 
-async def steps(log: ActionLog, kind: ActionKind) -> list[Action]:
-    """The steps of a kind that are done, oldest first."""
+async def done_actions(log: ActionLog, kind: ActionKind) -> list[Action]:
+    """The actions of a kind that are done, oldest first."""
     await log.catch_up()
     return [
         action
@@ -88,23 +88,23 @@ async def test_egest_grows_by_its_lanes_while_cpu_stays_low_and_shrinks_drained(
             load = SteadyLoad(session, mesh.plan.url, EVENTS_PER_S, lambda number: {"n": number})
             load_task = asyncio.create_task(load.run())
             async with asyncio.timeout(WITHIN_S):
-                while not (scale_out_steps := await steps(log, ActionKind.SCALE_OUT)):
+                while not (scale_outs := await done_actions(log, ActionKind.SCALE_OUT)):
                     await asyncio.sleep(0.5)
             load_task.cancel()
             await asyncio.gather(load_task, return_exceptions=True)
             async with asyncio.timeout(WITHIN_S):
                 while len(mesh.instances["egest"]) > 1 or load.accepted - received_counts.keys():
                     await asyncio.sleep(0.5)
-                while not (scale_in_steps := await steps(log, ActionKind.SCALE_IN)):
+                while not (scale_ins := await done_actions(log, ActionKind.SCALE_IN)):
                     await asyncio.sleep(0.5)
             await log.stop()
         finally:
             await mesh.stop()
-    policy, figures = Policy(), FIGURES.search(scale_out_steps[0].reason)
-    assert figures is not None, scale_out_steps[0].reason
+    policy, figures = Policy(), FIGURES.search(scale_outs[0].reason)
+    assert figures is not None, scale_outs[0].reason
     cpu, backlog, lanes = (float(figure) for figure in figures.groups())
-    print(f"{scale_out_steps[0].step}: {scale_out_steps[0].reason}")
-    print(f"then {len(scale_in_steps)} steps in, {len(load.accepted):,} delivered")
+    print(f"{scale_outs[0].step}: {scale_outs[0].reason}")
+    print(f"then {len(scale_ins)} actions in, {len(load.accepted):,} delivered")
     assert cpu < policy.cpu_high, "CPU alone would have grown it"
     assert backlog < policy.backlog_high, "the backlog alone would have grown it"
     assert lanes >= 100 * policy.occupancy_high

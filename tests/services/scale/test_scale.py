@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hifi.control.action import ActionHistory, ActionKind, ActionState
-from hifi.control.steps import ActionLog
+from hifi.control.action_right import ActionLog
 from hifi.control.verdict import Condition, Verdict
 from hifi.kafka.producer import Producer
 from hifi.record.record import Record

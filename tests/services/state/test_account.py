@@ -243,11 +243,11 @@ async def test_a_row_that_the_file_loses_is_found(spark: SparkSession, tmp_path:
     await bench.run(cuts[:1])
     assert not observed.compare()
     with closing(sqlite3.connect(tmp_path / "carrier-delays.db", isolation_level=None)) as database:
-        lost = database.execute("select end_ms, key, ending from windows order by end_ms desc").fetchone()
-        database.execute("delete from windows where end_ms = ? and key = ?", lost[:2])
+        lost_row = database.execute("select end_ms, key, ending from windows order by end_ms desc").fetchone()
+        database.execute("delete from windows where end_ms = ? and key = ?", lost_row[:2])
     await bench.run(cuts[1:])
     (finding,) = observed.compare()
-    assert (finding["kind"], finding["events"]) == ("windows", lost[2])
+    assert (finding["kind"], finding["events"]) == ("windows", lost_row[2])
 
 
 def record_of(partition: int, offset: int, entry: Entry) -> EnrichedRecord:
@@ -265,7 +265,7 @@ def test_a_record_whose_first_headers_have_no_value_is_no_event() -> None:
         record._replace(headers=[first, valueless[1], *others]),
         record._replace(headers=[]),
     ]
-    assert [found for found, _ in events_of([PIPE], [*odd, record])] == [record]
+    assert [event_record for event_record, _ in events_of([PIPE], [*odd, record])] == [record]
 
 
 @pytest.mark.parametrize("window", [SLIDING, pytest.param(LIMITED_EACH, marks=pytest.mark.more)])

@@ -105,10 +105,10 @@ def compared(
 
 
 def oracle_results(
-    stamped_log: StampedLog, each: Declared, other: Declared, found: StepDifferences
+    stamped_log: StampedLog, each: Declared, other: Declared, differences: StepDifferences
 ) -> tuple[dict[Any, dict[str, Any]], Counter[str], int]:
     """What tells a result from others to its fields; the refused events by reason; and until when results are known."""
-    step, until_ms = each.step, found.until_ms or 0
+    step, until_ms = each.step, differences.until_ms or 0
     if each.with_cancelled:
         whole_log = stamped_log
         stamped_log = StampedLog(len(whole_log.partitions))
@@ -129,7 +129,7 @@ def oracle_results(
         elif step.join is not None and body["with"] is None:
             first_ms = time_ms - step.length_ms + 1
             last_ms = first_ms + max(step.length_ms, other.step.length_ms)
-        if first_ms > found.from_ms and last_ms <= until_ms:
+        if first_ms > differences.from_ms and last_ms <= until_ms:
             names = dict(zip(FIELDS, FIELDS, strict=True)) if step.join is None else {}
             if each.is_renamed:
                 names |= {"worst": "total", "total": "worst"}
@@ -149,29 +149,29 @@ def check(
     chance = random.Random(seed)
     stamped_log = disordered(seed, 3, 300, joined=pair[0].step.join is not None)
     start = {partition: round(end * share * chance.random()) for partition, end in stamped_log.ends().items()}
-    found = compared(spark, stamped_log, pair, start, part)
+    differences = compared(spark, stamped_log, pair, start, part)
     (kept, kept_reasons, kept_until_ms), (changed, changed_reasons, changed_until_ms) = (
-        oracle_results(stamped_log, each, other, found) for each, other in (pair, pair[::-1])
+        oracle_results(stamped_log, each, other, differences) for each, other in (pair, pair[::-1])
     )
-    assert found.until_ms == min(kept_until_ms, changed_until_ms)
+    assert differences.until_ms == min(kept_until_ms, changed_until_ms)
     common = kept.keys() & changed.keys()
     fields = Counter(
         name for place in common for name, value in kept[place].items() if value != changed[place][name]
     )
-    assert found.fields == fields
-    assert found.equal == sum(kept[place] == changed[place] for place in common)
-    assert found.differing == len(common) - found.equal
-    assert found.only_kept.total() == len(kept) - len(common)
-    assert found.only_declared.total() == len(changed) - len(common)
+    assert differences.fields == fields
+    assert differences.equal == sum(kept[place] == changed[place] for place in common)
+    assert differences.differing == len(common) - differences.equal
+    assert differences.only_kept.total() == len(kept) - len(common)
+    assert differences.only_declared.total() == len(changed) - len(common)
     if not share:
-        assert found.from_ms == 0
+        assert differences.from_ms == 0
         for side, reasons in enumerate((kept_reasons, changed_reasons)):
             verdicts: Counter[str] = Counter()
-            for pair_of_verdicts, number in found.events.items():
+            for pair_of_verdicts, number in differences.events.items():
                 verdicts[pair_of_verdicts[side]] += number
             assert {reason: verdicts[reason] for reason in reasons} == reasons
             assert verdicts.keys() <= reasons.keys() | {"folded", "copy", "left-out"}
-    return found
+    return differences
 
 
 _CASES = {

@@ -74,21 +74,23 @@ async def test_a_small_range_is_folded_as_any_other(
         start = dict.fromkeys(stamped_log.ends(), 0)
         raws: dict[int, int] = {}
         horizon_ms = emitted_ms = None
-        count = letter_count = 0
+        row_count = letter_count = 0
         for cut in CUTS[1:]:
-            end = {partition: int(cut * last) for partition, last in stamped_log.ends().items()}
+            end = {partition: int(cut * end_offset) for partition, end_offset in stamped_log.ends().items()}
             rules = FoldRules(PARTITIONS, raws, horizon_ms, emitted_ms)
-            small = ranges.fold(folder, start, end, rules)
-            kept = ranges.fold(folder, start, end, rules, keeps_events=True)
-            assert shown(small) == shown(kept), (kind, cut)
-            kept_letters = sorted(map(LetterRecord.of_row, kept.dead_letters(FETCHED_US).collect()), key=repr)
-            assert kept_letters == sorted(small.few_letters(FETCHED_US) or [], key=repr), (kind, cut)
+            small_range = ranges.fold(folder, start, end, rules)
+            kept_range = ranges.fold(folder, start, end, rules, keeps_events=True)
+            assert shown(small_range) == shown(kept_range), (kind, cut)
+            kept_letters = sorted(
+                map(LetterRecord.of_row, kept_range.dead_letters(FETCHED_US).collect()), key=repr
+            )
+            assert kept_letters == sorted(small_range.few_letters(FETCHED_US) or [], key=repr), (kind, cut)
             letter_count += len(kept_letters)
-            kept.release()
-            count += len(small.rows(None))
-            start, raws, emitted_ms = end, {**raws, **small.summary.raws}, horizon_ms
+            kept_range.release()
+            row_count += len(small_range.rows(None))
+            start, raws, emitted_ms = end, {**raws, **small_range.summary.raws}, horizon_ms
             horizon_ms = START_MS + int(60_000 * cut) // 1000 * 1000
-        return min(count, letter_count)
+        return min(row_count, letter_count)
 
     assert all(await asyncio.to_thread(lambda: [compare(kind) for kind in kinds]))
 
@@ -157,5 +159,5 @@ async def test_a_small_range_that_makes_too_many_bytes_is_not_held_in_memory(
         await asyncio.to_thread(folded)
     ranges.bound.failed()
     assert ranges.bound.records == 1
-    one = await asyncio.to_thread(ranges.fold, folder, {0: 2}, end, rules)
-    assert one.size_bytes > 10_000, "a single record is always read"
+    smallest_range = await asyncio.to_thread(ranges.fold, folder, {0: 2}, end, rules)
+    assert smallest_range.size_bytes > 10_000, "a single record is always read"

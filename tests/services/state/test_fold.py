@@ -599,7 +599,7 @@ async def test_an_event_that_was_accepted_in_the_year_9999_is_refused_and_no_wat
     cuts.append(stamped_log.ends())
     bench = StepBench(spark, stamped_log, step_pipe(TUMBLING), tmp_path)
     await bench.run(cuts)
-    assert Progress.decode(bench.kept).marks == {0: START_MS + 60_000}
+    assert Progress.decode(bench.kept).highest_stamps == {0: START_MS + 60_000}
     assert bench.letters == {(far_event.number, "future"): 1}
     assert bench.counts["folded"] == 3
     assert [body["flights"] for [body] in bench.results.values()] == [1]

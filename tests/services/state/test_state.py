@@ -111,7 +111,7 @@ class StateStream:
     async def results(self) -> dict[tuple[int, str], list[dict[str, Any]]]:
         """The results that normalize would let pass."""
         positions = [SourcePositions() for _ in range(PARTITIONS)]
-        found: dict[tuple[int, str], list[dict[str, Any]]] = {}
+        results_by_place: dict[tuple[int, str], list[dict[str, Any]]] = {}
         for record in await read_all(self.kafka, self.topics.raw):
             position = source_position(record.headers)
             assert position is not None
@@ -122,15 +122,15 @@ class StateStream:
                     place = joined_place(end_ms * 1000, body)
                 else:
                     place = time_ms(body["window_end"]), body.get("event", body["carrier"])
-                found.setdefault(place, []).append(body)
-        return found
+                results_by_place.setdefault(place, []).append(body)
+        return results_by_place
 
     async def until_results(self, count: int) -> dict[tuple[int, str], list[dict[str, Any]]]:
         end_s = time.monotonic() + WITHIN_S
-        while len(found := await self.results()) < count:
-            assert time.monotonic() < end_s, f"{len(found)} of {count}\n{self.logs()}"
+        while len(results := await self.results()) < count:
+            assert time.monotonic() < end_s, f"{len(results)} of {count}\n{self.logs()}"
             await asyncio.sleep(0.3)
-        return found
+        return results
 
 
 def complete_log(*, joined: bool = False) -> StampedLog:
@@ -200,10 +200,10 @@ async def test_a_killed_service_leaves_each_result_once(
         await stream.enrich(second_half)
         oracle = expected(stamped_log, window)
         stream.start()
-        found = await stream.until_results(len(oracle.results))
+        results = await stream.until_results(len(oracle.results))
     finally:
         stream.stop()
-    assert shown(found) == oracle.results
+    assert shown(results) == oracle.results
     letters = Counter(map(letter, await read_all(kafka, stream.topics.dead_letter)))
     assert letters.keys() == oracle.refused.keys()
     assert ("limit" in window) == any(reason == "key-limit" for _, reason in letters)

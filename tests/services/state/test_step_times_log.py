@@ -61,11 +61,11 @@ async def test_a_colour_knows_what_the_other_one_states_and_that_it_sleeps(
     }
     following = [asyncio.create_task(log.follow()) for log in logs.values()]
     now_ms = now_us() // 1000
-    own = ColourTimes(0, 5_000, now_ms, (Interval(now_ms - 9_000, now_ms - 8_000),))
+    own_times = ColourTimes(0, 5_000, now_ms, (Interval(now_ms - 9_000, now_ms - 8_000),))
     try:
 
         def blue_knows() -> bool:
-            logs["green"].state("counts", own)
+            logs["green"].state("counts", own_times)
             return logs["blue"].other("counts", 5_000).horizon_ms == now_ms
 
         await until(blue_knows)
@@ -80,7 +80,7 @@ async def test_a_colour_knows_what_the_other_one_states_and_that_it_sleeps(
         await colours.write(green=ColourState.ASLEEP)
         # 5 s of lateness and 5 s for clocks before the time at which it was seen asleep.
         await until(lambda: logs["blue"].other("counts", 5_000).horizon_ms > now_ms)
-        assert logs["green"].own("counts", None) == own, "also in a log that is new"
+        assert logs["green"].own_times("counts", None) == own_times, "also in a log that is new"
     finally:
         for task in following:
             task.cancel()

@@ -83,7 +83,7 @@ async def test_results_are_those_of_each_log_and_marked_where_the_other_has_even
     for name, stamped_log in shifted.logs.items():
         (tmp_path / name).mkdir()
         bench = benches[name] = StepBench(spark, stamped_log, step_pipe(kind), tmp_path / name)
-        bench.kept = replace(Progress.decode(bench.kept), own=ColourTimes(START_MS - 20_000)).encode()
+        bench.kept = replace(Progress.decode(bench.kept), own_times=ColourTimes(START_MS - 20_000)).encode()
     for name, bench in benches.items():
         bench.other = benches[other(name)]
     for cut in shifted.cuts:

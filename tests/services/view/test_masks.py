@@ -45,12 +45,17 @@ async def test_a_masked_value_is_in_no_view_behind_normalize(
     monkeypatch.setenv("HIFI_PIPES_RAW_VIEWS", "flights-raw")
     await stream.publish(Pipe.model_validate(MASKED))
     await accept(stream)
-    admin = free_port()
+    admin_port = free_port()
     normalize = start_service(
-        "hifi-normalize", stream.kafka, stream.topics.stream, admin, tmp_path / "log", commit_interval_s=0.1
+        "hifi-normalize",
+        stream.kafka,
+        stream.topics.stream,
+        admin_port,
+        tmp_path / "log",
+        commit_interval_s=0.1,
     )
     try:
-        await until(lambda: readyz(admin)[0] == 200)
+        await until(lambda: readyz(admin_port)[0] == 200)
         async with viewing(stream, tmp_path, BOTH, view_wait_s=60) as (client, _):
             raw = await client.rows("flights-raw")
             rows = await client.rows("flights-normalized")

@@ -50,12 +50,12 @@ async def test_a_row_shows_the_newest_event_of_its_key(stream: ViewStream, tmp_p
             {"flight": "DL7", "carrier": None, "delay": 1, "cancelled": None, "speed": None},
             {"flight": "UA1", "carrier": None, "delay": None, "cancelled": None, "speed": None},
         ]
-        status, row, names = await client.ask(f"{NAME}/rows/DL7")
+        status, row, headers = await client.ask(f"{NAME}/rows/DL7")
         assert (status, row["delay"]) == (200, 1)
-        assert names["hifi-complete-until"].startswith("20")
-        status, body, names = await client.ask(f"{NAME}/rows/XX0")
+        assert headers["hifi-complete-until"].startswith("20")
+        status, body, headers = await client.ask(f"{NAME}/rows/XX0")
         assert (status, body["title"]) == (404, "Not Found")
-        assert names["hifi-complete-until"].startswith("20")
+        assert headers["hifi-complete-until"].startswith("20")
 
 
 async def test_every_record_that_was_read_has_an_outcome(stream: ViewStream, tmp_path: Path) -> None:
@@ -97,8 +97,8 @@ async def test_it_is_complete_only_until_what_the_services_before_it_have_done(
         await stream.put({"flight": "UA1", "delay": 2})
         at_least = format_us(now_us()).decode()
         for service in ("normalize", "enrich"):
-            status, body, names = await client.ask(f"{NAME}/rows/UA1", params={"at_least": at_least})
-            assert (status, names["retry-after"]) == (503, "1"), f"{service} has not committed"
+            status, body, headers = await client.ask(f"{NAME}/rows/UA1", params={"at_least": at_least})
+            assert (status, headers["retry-after"]) == (503, "1"), f"{service} has not committed"
             assert body["complete_until"] < at_least
             await stream.commit(service)
         async with asyncio.timeout(20):
@@ -142,8 +142,8 @@ async def test_a_file_that_is_lost_while_it_is_served_is_made_anew(
         await stream.events({"flight": "DL7"})
         async with asyncio.timeout(60):
             while True:
-                status, _, names = await client.ask(f"{NAME}/rows/DL7")
-                if status == 200 and names["hifi-complete-until"] != "none":
+                status, _, headers = await client.ask(f"{NAME}/rows/DL7")
+                if status == 200 and headers["hifi-complete-until"] != "none":
                     break
                 await asyncio.sleep(0.05)
         assert [row for row in await client.rows() if row["flight"] != "DL7"] == rows_before

@@ -116,14 +116,14 @@ def group(kafka: str) -> MakeGroup:
 
     @asynccontextmanager
     async def make(partitions: int, topics: int = 1) -> AsyncIterator[GroupWithTraffic]:
-        names = [f"cooperative.{uuid.uuid4().hex[:12]}" for _ in range(topics)]
+        topic_names = [f"cooperative.{uuid.uuid4().hex[:12]}" for _ in range(topics)]
         admin = AIOKafkaAdminClient(bootstrap_servers=kafka)
         await admin.start()
         try:
-            await admin.create_topics([NewTopic(name, partitions, 1) for name in names])
+            await admin.create_topics([NewTopic(name, partitions, 1) for name in topic_names])
         finally:
             await admin.close()
-        group = GroupWithTraffic(kafka, names, partitions)
+        group = GroupWithTraffic(kafka, topic_names, partitions)
         async with group.traffic:
             try:
                 yield group

@@ -85,16 +85,16 @@ class CollectedStream:
 
     async def start(self, service: str, **settings: object) -> tuple[subprocess.Popen[bytes], int]:
         """Start a service and wait until it is ready; its process, and the port of its health pages."""
-        admin = free_port()
+        admin_port = free_port()
         if service == "observe":
             await create_principals(self.kafka, self.topics.stream)
         process = start_service(
-            f"hifi-{service}", self.kafka, self.topics.stream, admin, self.log, **settings
+            f"hifi-{service}", self.kafka, self.topics.stream, admin_port, self.log, **settings
         )
         self.processes.append(process)
-        await until(lambda: readyz(admin)[0] == 200 or process.poll() is not None)
+        await until(lambda: readyz(admin_port)[0] == 200 or process.poll() is not None)
         assert process.poll() is None, self.log.read_text()[-3000:]
-        return process, admin
+        return process, admin_port
 
     async def kill(self, process: subprocess.Popen[bytes]) -> None:
         process.kill()

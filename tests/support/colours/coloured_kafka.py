@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.support.committed import until_readable
 
 from hifi.control.action import Action
-from hifi.control.steps import ActionLog
+from hifi.control.action_right import ActionLog
 from hifi.control.verdict import Condition, Verdict
 from hifi.delivery.colours import Colour, Colours, ColourState
 from hifi.kafka.producer import Producer

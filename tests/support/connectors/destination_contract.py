@@ -107,8 +107,8 @@ async def test_a_retry_that_comes_late_does_not_replace_a_newer_row(
     kind: KindUnderTest, stream: EgestStream
 ) -> None:
     """The first event waits in a retry tier while the second one of its key is written."""
-    declared = pipe_to("flights", kind.declared(timeout="2s", retry=LOCAL, breaker={"failures": 100}))
-    async with running_egest(stream, declared):
+    declared_pipe = pipe_to("flights", kind.declared(timeout="2s", retry=LOCAL, breaker={"failures": 100}))
+    async with running_egest(stream, declared_pipe):
         await stream.enriched(numbered(stream, "other", 0))
         await stream.receipts(1)  # the table exists
         async with kind.locked():
@@ -203,12 +203,12 @@ async def test_a_destination_that_is_locked_delays_no_other_destination(
     async with destination() as receiver:
         http = {"name": "http", "url": receiver.url}
         batch = {"size": 5, "wait": "20ms"}
-        declared = pipe_to("flights", kind.declared(timeout="1s", retry=LOCAL, batch=batch), http)
+        declared_pipe = pipe_to("flights", kind.declared(timeout="1s", retry=LOCAL, batch=batch), http)
 
         def has_arrived(count: int) -> bool:
             return len(receiver.ids) == count
 
-        async with running_egest(stream, declared, egest_lane_events=20):
+        async with running_egest(stream, declared_pipe, egest_lane_events=20):
             await stream.enriched(numbered(stream, "k0", 0, to="d,http"))
             await stream.receipts(2)
             async with kind.locked():

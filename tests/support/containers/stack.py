@@ -47,14 +47,14 @@ def until(
     condition: Callable[[], object], description: str, within_s: float = WITHIN_S, every_s: float = 0.5
 ) -> None:
     """Poll until a condition holds; less often where asking is a program that takes a second of CPU time."""
-    end = time.monotonic() + within_s
+    end_s = time.monotonic() + within_s
     while not condition():
-        assert time.monotonic() < end, f"not within {within_s:.0f} s: {description}"
+        assert time.monotonic() < end_s, f"not within {within_s:.0f} s: {description}"
         time.sleep(every_s)
 
 
 def slow_pipes(folder: Path) -> str:
-    """A copy of the example's pipes with an SLO that a slow machine meets, too: steps wait for a stable stream."""
+    """A copy of the example's pipes with an SLO that a slow machine meets, too: actions wait for a stable stream."""
     pipes = folder / "pipes"
     shutil.copytree(ROOT / "examples/compose/pipes", pipes)
     with (pipes / "orders.yaml").open("a") as file:
@@ -66,18 +66,26 @@ def slow_pipes(folder: Path) -> str:
 
 @dataclass
 class ComposeMesh:
-    """A compose project. `env` are the variables of compose.yaml."""
+    """A compose project.
+
+    Attributes:
+        project: its name.
+        env: the variables of compose.yaml.
+        files: of Compose.
+        profiles: beside those of the destination, of a control plane and of Kafka Connect that `env` has.
+    """
 
     project: str
     env: dict[str, str]
     files: tuple[str, ...] = ("infra/compose.yaml",)
+    profiles: tuple[str, ...] = ()
 
     def compose(
         self, *arguments: str, check: bool = True, env: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
         files = [word for file in self.files for word in ("-f", file)]
         names = ["demo", *(["control", "executor"] if "HIFI_CONTROL" in self.env else [])]
-        names += ["connect"] if "HIFI_CONNECT" in self.env else []
+        names += [*(["connect"] if "HIFI_CONNECT" in self.env else []), *self.profiles]
         profiles = [word for name in names for word in ("--profile", name)]
         command = ("infra/docker/compose.sh", *files, *profiles, "-p", self.project, *arguments)
         return run(*command, env={**self.env, **(env or {})}, check=check)
@@ -123,11 +131,19 @@ class ComposeMesh:
         until(lambda: inspect(container, "{{.RestartCount}}") != before, f"{service} is started again")
 
     def arrivals(self, path: str = "/warehouse") -> Counter[str]:
-        """Number of arrivals of each event id at a path, from the destination's request log."""
+        """Number of arrivals of each event id at a path."""
+        return Counter(headers["ce-id"] for headers, _ in self.requests(path))
+
+    def requests(self, path: str) -> list[tuple[dict[str, str], str]]:
+        """Headers and body of each request at a path, from the destination's request log."""
         container = self.containers("destination")[0]
         books = run("docker", "exec", container, "cat", "/var/lib/destination/books").stdout.splitlines()
         heads = [json.loads(line) for line in books[0::2]]
-        return Counter(head["headers"]["ce-id"] for head in heads if head["path"] == path)
+        return [
+            (head["headers"], body)
+            for head, body in zip(heads, books[1::2], strict=False)
+            if head["path"] == path
+        ]
 
 
 _EXECUTOR = """

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from hifi.control.action_right import ActionLog
 from hifi.control.releases.deployment import Deployment, DeploymentState
 from hifi.control.releases.desired_release import INSTALLED
-from hifi.control.steps import ActionLog
 from hifi.control.verdict import Condition, Verdict
 from hifi.kafka.producer import Producer
 from hifi.record.record import Record
@@ -105,7 +105,7 @@ class DeployedMesh:
             raise AssertionError(f"{deployment}, {self.running()}") from None
 
     async def settled(self, release: str, state: DeploymentState) -> Deployment:
-        """Wait until the deployment has ended and two instances run a release, and no step runs."""
+        """Wait until the deployment has ended and two instances run a release, and no action runs."""
         deployment = await self.status(lambda status: status.state.final and not status.canary)
         assert deployment.state is state, deployment
         async with asyncio.timeout(WITHIN_S):

@@ -1,18 +1,18 @@
-"""A deployer without Kafka: each step is taken at once if the rules allow it, and nothing is written."""
+"""A deployer without Kafka: each action is taken at once if the rules allow it, and nothing is written."""
 
 from collections.abc import Awaitable, Callable
 
 from hifi.control.action import Action, ActionHistory
+from hifi.control.action_right import ActionRefused, ActionRight
 from hifi.control.permission import Permission
-from hifi.control.steps import StepRefused, StepRight
 from hifi.kafka.fenced_writer import FencedWriter
 
 
-class ImmediateRight(StepRight):
-    """Takes a step at once if the rules allow it."""
+class ImmediateRight(ActionRight):
+    """Takes an action at once if the rules allow it."""
 
     def __init__(self) -> None:
-        self.steps: list[str] = []
+        self.summaries: list[str] = []
 
     async def take(
         self,
@@ -20,12 +20,12 @@ class ImmediateRight(StepRight):
         allowed: Callable[[ActionHistory], Permission],
         change: Callable[[int], Awaitable[None]],
     ) -> None:
-        """As `StepRight.take`; tokens begin at 1."""
+        """As `ActionRight.take`; tokens begin at 1."""
         permission = allowed(ActionHistory())
         if not permission.granted:
-            raise StepRefused(permission.reason)
-        self.steps.append(action.step)
-        await change(len(self.steps))
+            raise ActionRefused(permission.reason)
+        self.summaries.append(action.step)
+        await change(len(self.summaries))
 
 
 class ForgetfulWriter(FencedWriter):

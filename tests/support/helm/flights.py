@@ -27,7 +27,7 @@ def write_pipes(folder: Path, destination: str) -> None:
         "env: FLIGHTS_KEY": "file: /run/secrets/flights_key",
         "env: FLIGHTS_MASK": "file: /run/secrets/mask_key",
         "http://127.0.0.1:9000": destination,
-        # Steps of the control plane wait for a stable stream, also on a slow machine.
+        # Actions of the control plane wait for a stable stream, also on a slow machine.
         "p95: 1s": "p95: 120s",
     }.items():
         assert before in pipe

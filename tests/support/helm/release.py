@@ -103,8 +103,8 @@ class Release:
 
     def stay(self, component: str, count: int, seconds: float) -> None:
         """Watch that the number of instances does not change for some time."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
+        end_s = time.monotonic() + seconds
+        while time.monotonic() < end_s:
             assert len(self.pods(component)) == count
             time.sleep(1)
 
@@ -187,7 +187,7 @@ class Release:
         return sum(int(float(count)) for page in pages for count in _ACCEPTED.findall(page))
 
     def wait_accepted(self, count: int) -> None:
-        """Wait until they have accepted so many more."""
+        """Wait until they have accepted `count` more events."""
         before = self.accepted()
         until(lambda: self.accepted() >= before + count, f"ingest of {self.name} accepts events", WITHIN_S)
 

@@ -79,7 +79,7 @@ class Stream:
         return Topics(self.name)
 
     async def publish(self, *pipes: Pipe) -> None:
-        await publish(self.kafka, self.topics, [pipe_record(declared) for declared in pipes])
+        await publish(self.kafka, self.topics, [pipe_record(declared_pipe) for declared_pipe in pipes])
 
     async def delete(self, name: str) -> None:
         await publish(self.kafka, self.topics, [deletion_record(name)])
@@ -129,9 +129,9 @@ class Ingest:
 
 def wait_until(probe: Callable[[], T], bound_s: float = 20) -> T:
     """Wait until `probe` returns a true value, and return it."""
-    end = time.monotonic() + bound_s
+    end_s = time.monotonic() + bound_s
     while not (value := probe()):
-        assert time.monotonic() < end, "it did not happen in time"
+        assert time.monotonic() < end_s, "it did not happen in time"
         time.sleep(0.05)
     return value
 

@@ -134,8 +134,8 @@ def _wait_until_ready(url: str, token: str, log: Path) -> None:
     trust.check_hostname = False
     trust.verify_mode = ssl.CERT_NONE
     request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})  # noqa: S310 - this machine
-    end = time.monotonic() + _READY_WITHIN_S
-    while time.monotonic() < end:
+    end_s = time.monotonic() + _READY_WITHIN_S
+    while time.monotonic() < end_s:
         try:
             with urllib.request.urlopen(request, context=trust, timeout=2):  # noqa: S310 - this machine
                 return

@@ -34,7 +34,7 @@ class EgestService:
         self.count = count
 
     def executor(self, token: int) -> DeploymentMesh:
-        """An executor that has just started, in a step."""
+        """An executor that has just started, in an action."""
         mesh = DeploymentMesh(self.api, "try", "1")
         mesh.keep_token(token)
         return mesh

@@ -48,8 +48,8 @@ class Authority:
             x509.ExtendedKeyUsage([usage]), critical=False
         )
         if serves:
-            names = x509.SubjectAlternativeName([_general_name(address) for address in serves])
-            certificate = certificate.add_extension(names, critical=False)
+            alternative_names = x509.SubjectAlternativeName([_general_name(address) for address in serves])
+            certificate = certificate.add_extension(alternative_names, critical=False)
         _write(self._folder / file, key, certificate.sign(self._key, hashes.SHA256()))
 
     def _certificate(self, subject: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:

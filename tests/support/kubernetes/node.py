@@ -44,7 +44,7 @@ _CGROUPS: Final = Path("/sys/fs/cgroup")
 _PODS: Final = "hifi-node"
 """Name of the cgroup of all pods, as configuration/kubelet.yaml has it."""
 _WEIGHT: Final = 16
-"""Share of CPU time of all pods together, as that of so many processes beside them; one would starve them."""
+"""Share of CPU time of all pods together, as a number of processes beside them; a share of 1 would starve them."""
 _IN_PODS: Final = ("pause", "coredns", "metrics-server")
 
 
@@ -125,9 +125,9 @@ class Node:
 
 def until(condition: Callable[[], object], description: str, within_s: float = READY_WITHIN_S) -> None:
     """Poll until a condition holds."""
-    end = time.monotonic() + within_s
+    end_s = time.monotonic() + within_s
     while not condition():
-        assert time.monotonic() < end, f"not within {within_s:.0f} s: {description}"
+        assert time.monotonic() < end_s, f"not within {within_s:.0f} s: {description}"
         time.sleep(0.5)
 
 
@@ -156,14 +156,14 @@ def node(folder: Path) -> Iterator[Node]:
             )
         try:
             until(lambda: _is_ready(folder, node_process), "the node is ready")
-            running = Node(folder, psutil.Process(node_process.pid).children()[0].pid)
+            running_node = Node(folder, psutil.Process(node_process.pid).children()[0].pid)
             for manifest in sorted((SOURCE / "manifests").iterdir()):
-                running.ask("apply", "-f", "-", input_text=manifest.read_text())
+                running_node.ask("apply", "-f", "-", input_text=manifest.read_text())
             for deployment in ("coredns", "metrics-server"):
-                running.ask(
+                running_node.ask(
                     "-n", "kube-system", "rollout", "status", "deployment", deployment, "--timeout=15m"
                 )
-            yield running
+            yield running_node
         finally:
             for child in psutil.Process(node_process.pid).children() if node_process.poll() is None else ():
                 child.send_signal(signal.SIGKILL)
@@ -226,7 +226,7 @@ def _make_cgroups() -> None:
 
 def _remove_cgroups() -> None:
     """Remove the cgroups of a node that has ended; the kernel takes a moment to empty them."""
-    end = time.monotonic() + 30
+    end_s = time.monotonic() + 30
     while remaining_groups := [*_CGROUPS.glob(f"*/{_PODS}"), *_CGROUPS.glob(_PODS)]:
         for group in remaining_groups:
             for cgroup in (
@@ -235,5 +235,5 @@ def _remove_cgroups() -> None:
             ):
                 with contextlib.suppress(OSError):
                     cgroup.rmdir()
-        assert time.monotonic() < end, f"cgroups of a node stay: {remaining_groups}"
+        assert time.monotonic() < end_s, f"cgroups of a node stay: {remaining_groups}"
         time.sleep(0.1)

@@ -131,9 +131,9 @@ def start(name: str, *command: str) -> None:
 
 def until(condition: Callable[[], bool], description: str) -> None:
     """Poll until a condition holds."""
-    end = time.monotonic() + _WITHIN_S
+    end_s = time.monotonic() + _WITHIN_S
     while not condition():
-        if time.monotonic() > end:
+        if time.monotonic() > end_s:
             sys.exit(f"not within {_WITHIN_S} s: {description}")
         time.sleep(0.1)
 

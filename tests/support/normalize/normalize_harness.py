@@ -75,7 +75,7 @@ class Stream:
         await self.producer.send_and_wait(self.topics.raw, partition, records)
 
     async def publish(self, *pipes: Pipe) -> None:
-        await publish(self.kafka, self.topics, [pipe_record(declared) for declared in pipes])
+        await publish(self.kafka, self.topics, [pipe_record(declared_pipe) for declared_pipe in pipes])
         self.version += len(pipes)
 
     async def delete(self, name: str) -> None:
@@ -84,9 +84,9 @@ class Stream:
 
     async def read(self, topic: str, count: int, bound_s: float = 30) -> list[ConsumerRecord]:
         """Wait until a topic has `count` records, and return all of them by partition and offset."""
-        end = time.monotonic() + bound_s
+        end_s = time.monotonic() + bound_s
         while len(records := await self.all(topic)) < count:
-            assert time.monotonic() < end, f"{len(records)} of {count} records on {topic}"
+            assert time.monotonic() < end_s, f"{len(records)} of {count} records on {topic}"
             await asyncio.sleep(0.1)
         return records
 
@@ -155,9 +155,9 @@ class Normalize:
 @contextlib.asynccontextmanager
 async def normalize(stream: Stream, log: Path, **settings: object) -> AsyncIterator[Normalize]:
     """A running, ready normalize process; killed at the end if it still runs."""
-    admin = free_port()
-    process = start_service("hifi-normalize", stream.kafka, stream.name, admin, log, **settings)
-    instance = Normalize(process, admin)
+    admin_port = free_port()
+    process = start_service("hifi-normalize", stream.kafka, stream.name, admin_port, log, **settings)
+    instance = Normalize(process, admin_port)
     try:
         await instance.until(200)
         yield instance

@@ -248,24 +248,26 @@ class Mesh:
 
     def index(self) -> None:
         """Read the whole logs once; call when nothing changes any more."""
-        self.found: defaultdict[tuple[object, ...], list[Id]] = defaultdict(list)
-        names = (DESTINATION, OUTCOME, SERVICE, PASS)
+        self.ids_by_place: defaultdict[tuple[object, ...], list[Id]] = defaultdict(list)
+        header_names = (DESTINATION, OUTCOME, SERVICE, PASS)
         for topic, log in self.logs.items():
             for row in log:
                 headers = fields(row.headers)
                 if not headers:
                     continue
                 key = (headers[PIPE].decode(), int(headers[MINUTE]), topic)
-                header_texts = [headers.get(name, b"").decode() for name in names]
-                self.found[key].append(id_of(headers))
-                self.found[*key, *header_texts[:2]].append(id_of(headers))
-                self.found[*key, "service", header_texts[0], header_texts[2]].append(id_of(headers))
-                self.found[*key, "trip", header_texts[0], int(header_texts[3] or 0)].append(id_of(headers))
+                header_texts = [headers.get(name, b"").decode() for name in header_names]
+                self.ids_by_place[key].append(id_of(headers))
+                self.ids_by_place[*key, *header_texts[:2]].append(id_of(headers))
+                self.ids_by_place[*key, "service", header_texts[0], header_texts[2]].append(id_of(headers))
+                self.ids_by_place[*key, "trip", header_texts[0], int(header_texts[3] or 0)].append(
+                    id_of(headers)
+                )
                 for name in headers.get(TO, b"").decode().split(",") if topic == "enriched" else ():
-                    self.found[*key, "to", name].append(id_of(headers))
+                    self.ids_by_place[*key, "to", name].append(id_of(headers))
 
     def ids(self, pipe: str, minute: int, topic: str, *details: object) -> set[Id]:
-        return set(self.found.get((pipe, minute, topic, *details), ()))
+        return set(self.ids_by_place.get((pipe, minute, topic, *details), ()))
 
     def buckets(self, pipe: str, minute: int) -> Counter[str]:
         """The events of `enriched` that a destination wants, by the buckets of both watched fields."""
@@ -312,5 +314,5 @@ class Mesh:
 
     def surplus(self, pipe: str, minute: int, topic: str) -> int:
         """Records of a topic beyond the first of each event."""
-        sequences = self.found.get((pipe, minute, topic), [])
+        sequences = self.ids_by_place.get((pipe, minute, topic), [])
         return len(sequences) - len(set(sequences))

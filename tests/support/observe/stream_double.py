@@ -219,7 +219,7 @@ async def new_stream(kafka: str, *pipes: Pipe):
     await publish(
         kafka,
         topics,
-        [stream_record(PARTITIONS), *(pipe_record(declared) for declared in pipes or (pipe(),))],
+        [stream_record(PARTITIONS), *(pipe_record(declared_pipe) for declared_pipe in pipes or (pipe(),))],
     )
     producer = Producer(kafka, "double")
     await producer.start()

@@ -16,12 +16,12 @@ from typing import Any
 from tests.support.committed import until_readable
 
 from hifi.control.action import Action
+from hifi.control.action_right import ActionLog
 from hifi.control.declaration import Declaration
 from hifi.control.declaration_log import DeclarationLog
 from hifi.control.request import Request, RequestKind
 from hifi.control.revision_figures import RevisionFigures, RolloutFigures
 from hifi.control.rollout_status import RolloutState, RolloutStatus, decode
-from hifi.control.steps import ActionLog
 from hifi.control.verdict import Condition, Verdict
 from hifi.kafka.producer import Producer
 from hifi.kafka.topic_follower import TopicFollower
@@ -162,9 +162,9 @@ class ControlledStream:
 
     async def until_pipe(self, condition: Callable[[PipeRevision], bool]) -> None:
         """Wait until the pipe is in force as it should be."""
-        end = time.monotonic() + WITHIN_S
+        end_s = time.monotonic() + WITHIN_S
         while not condition((await self.pipes()).pipes["flights"]):
-            assert time.monotonic() < end
+            assert time.monotonic() < end_s
             await asyncio.sleep(0.05)
 
     async def put_at_once(self, pipe: Pipe) -> None:
@@ -177,17 +177,17 @@ class ControlledStream:
 
     async def status(self, condition: Callable[[RolloutStatus], Any], name: str = "flights") -> RolloutStatus:
         """Wait for a status."""
-        end = time.monotonic() + WITHIN_S
+        end_s = time.monotonic() + WITHIN_S
         while True:
             await self._follower.catch_up()
             statuses = self.statuses.get(name, [])
             if statuses and condition(statuses[-1]):
                 return statuses[-1]
-            assert time.monotonic() < end, statuses[-5:]
+            assert time.monotonic() < end_s, statuses[-5:]
             await asyncio.sleep(0.05)
 
     async def actions(self) -> list[Action]:
-        """All steps so far, oldest first."""
+        """All actions so far, oldest first."""
         await until_readable(self.kafka, self.control.actions)
         await self.log.catch_up()
         return list(reversed(self.log.history.newest_first))

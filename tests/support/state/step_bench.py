@@ -213,7 +213,7 @@ class StepBench:
         return other_colour(self.other.stated, None, lateness_ms, START_MS)
 
     def state_times(self, progress: Progress) -> None:
-        self.stated = progress.own
+        self.stated = progress.own_times
 
     def warn_full(self, size_bytes: int | None, holding: Collection[int]) -> None:
         self.full_for = set() if size_bytes is None else set(holding)
@@ -321,9 +321,12 @@ def shown(
         assert len(bodies) == 1, f"{place} has {len(bodies)} results"
     if not all("window_end" in body for (body,) in results.values()):
         return {place: dict(body) for place, (body,) in results.items()}
-    names = tuple(FIELDS)
+    field_names = tuple(FIELDS)
     return {
         place: {"start_ms": time_ms(body["window_start"])}
-        | {name: round(body[name], 9) if name == "mean" and body[name] else body[name] for name in names}
+        | {
+            name: round(body[name], 9) if name == "mean" and body[name] else body[name]
+            for name in field_names
+        }
         for place, (body,) in results.items()
     }

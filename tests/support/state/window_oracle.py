@@ -73,7 +73,7 @@ def outcome(
         oracle.end_first(first_ms)
     if within_ms is not None:
         oracle.end_pairs(within_ms, keeps_unmatched)
-    return oracle.found
+    return oracle.outcome
 
 
 class _Oracle:
@@ -87,7 +87,7 @@ class _Oracle:
         pipes: Sequence[str],
         limit: int | None,
     ) -> None:
-        self.found = Outcome()
+        self.outcome = Outcome()
         self._limit = limit
         self._stretches: Counter[tuple[str, int, str, int]] = Counter()
         """Pipe, partition, carrier and stretch to its events."""
@@ -112,13 +112,13 @@ class _Oracle:
             self._highest_raw[partition] = raw
         if entry.data["cancelled"] if entry.pipe == PIPE else entry.data["price"] <= 0:
             return
-        reason = _refusal(entry, self.found.horizon_ms, self._lateness_ms)
+        reason = _refusal(entry, self.outcome.horizon_ms, self._lateness_ms)
         if reason is None and self._limit is not None:
             stretch = entry.pipe, partition, entry.data["carrier"], entry.time_ms // self._size_ms
             self._stretches[stretch] += 1
             reason = "key-limit" if self._stretches[stretch] > self._limit else None
         if reason is not None:
-            refused = self.found.refused
+            refused = self.outcome.refused
             refused[entry.number, reason] = refused.get((entry.number, reason), 0) + 1
             return
         if not self._has_windows:
@@ -139,17 +139,17 @@ class _Oracle:
             self._silent.add(place)  # it has an event, and no stamp yet
 
     def end_batch(self) -> None:
-        earlier_ms = self.found.horizon_ms
+        earlier_ms = self.outcome.horizon_ms
         if not self._silent and self._marks:
             lowest_ms = (min(self._marks.values()) - self._lateness_ms) // 1000 * 1000
-            self.found.horizon_ms = lowest_ms if earlier_ms is None else max(earlier_ms, lowest_ms)
+            self.outcome.horizon_ms = lowest_ms if earlier_ms is None else max(earlier_ms, lowest_ms)
         for (end_ms, carrier), entries in self._windows.items():
-            if self.found.horizon_ms is not None and end_ms <= self.found.horizon_ms:
-                self.found.results[end_ms, carrier] = _aggregates(end_ms - self._size_ms, entries)
+            if self.outcome.horizon_ms is not None and end_ms <= self.outcome.horizon_ms:
+                self.outcome.results[end_ms, carrier] = _aggregates(end_ms - self._size_ms, entries)
 
     def _closed(self) -> dict[str, list[Entry]]:
         """Carrier to all its events in order, if any window is closed."""
-        if self.found.horizon_ms is None:
+        if self.outcome.horizon_ms is None:
             return {}
         return {
             carrier: [entry for *_, entry in sorted(entries, key=lambda item: item[:3])]
@@ -160,18 +160,18 @@ class _Oracle:
         """Find the result of each event whose time the horizon has passed."""
         for entries in self._closed().values():
             for entry in entries:
-                if entry.time_ms < (self.found.horizon_ms or 0):
+                if entry.time_ms < (self.outcome.horizon_ms or 0):
                     start_ms = entry.time_ms - trailing_ms
                     counted = [other for other in entries if start_ms <= other.time_ms <= entry.time_ms]
-                    self.found.results[entry.time_ms, str(entry.number)] = _aggregates(start_ms, counted)
+                    self.outcome.results[entry.time_ms, str(entry.number)] = _aggregates(start_ms, counted)
 
     def end_first(self, first_ms: int) -> None:
         """Find the events that pass on, of those whose time the horizon has passed."""
         for entries in self._closed().values():
             for earlier, entry in zip([None, *entries], entries, strict=False):
                 is_first = earlier is None or entry.time_ms - earlier.time_ms > first_ms
-                if is_first and entry.time_ms < (self.found.horizon_ms or 0):
-                    self.found.results[entry.time_ms, str(entry.number)] = dict(entry.data)
+                if is_first and entry.time_ms < (self.outcome.horizon_ms or 0):
+                    self.outcome.results[entry.time_ms, str(entry.number)] = dict(entry.data)
 
     def end_pairs(self, within_ms: int, keeps_unmatched: bool) -> None:
         """Find the pairs of whose events the horizon has passed the times, and the events that cannot have one."""
@@ -188,9 +188,9 @@ class _Oracle:
                     self._end_pair(flight.time_ms + within_ms, carrier, flight, None)
 
     def _end_pair(self, time_ms: int, carrier: str, flight: Entry, partner: Entry | None) -> None:
-        if time_ms < (self.found.horizon_ms or 0):
+        if time_ms < (self.outcome.horizon_ms or 0):
             delay = flight.data["delay"]
-            self.found.results[time_ms, f"{flight.number}/{partner.number if partner else ''}"] = {
+            self.outcome.results[time_ms, f"{flight.number}/{partner.number if partner else ''}"] = {
                 "event": str(flight.number),
                 "with": str(partner.number) if partner else None,
                 "carrier": carrier,
@@ -206,8 +206,8 @@ class _Oracle:
             for entry in [*entries, None]:
                 if session and (entry is None or entry.time_ms - session[-1].time_ms > gap_ms):
                     end_ms = session[-1].time_ms + gap_ms
-                    if end_ms < (self.found.horizon_ms or 0):
-                        self.found.results[end_ms, carrier] = _aggregates(session[0].time_ms, session)
+                    if end_ms < (self.outcome.horizon_ms or 0):
+                        self.outcome.results[end_ms, carrier] = _aggregates(session[0].time_ms, session)
                     session = []
                 if entry is not None:
                     session.append(entry)

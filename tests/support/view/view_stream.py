@@ -88,12 +88,12 @@ class ViewStream(EgestStream):
         records = []
         for event in events:
             value = orjson.dumps(event) if isinstance(event, Mapping) else event
-            names = headers(
+            record_headers = headers(
                 self.next_raw[partition],
                 accepted_us=now_us() if accepted_us is None else accepted_us,
                 **header_fields,
             )
-            records.append(Record(b"k", value, names))
+            records.append(Record(b"k", value, record_headers))
             self.next_raw[partition] += 1
         for topic in (self.topics.raw, self.topics.normalized, self.topics.enriched):
             await self.producer.send_and_wait(topic, partition, records)
@@ -110,10 +110,10 @@ class ViewStream(EgestStream):
                 ("ce_type", b"made"),
                 ("content-type", b"application/json"),
             ]
-            names = headers(
+            record_headers = headers(
                 number, accepted_us=now_us(), other_headers=attributes, revision_offset=self.version
             )
-            records.append(Record(b"k%d" % number, orjson.dumps(event), names))
+            records.append(Record(b"k%d" % number, orjson.dumps(event), record_headers))
             self.next_raw[partition] += 1
         await self.producer.send_and_wait(self.topics.raw, partition, records)
 
@@ -145,9 +145,9 @@ class ViewClient:
         self, path: str, key: str | None = KEY, *, method: str = "GET", **options: Any
     ) -> tuple[int, Any, Mapping[str, str]]:
         """Status, body and headers of an answer."""
-        names = {"authorization": f"Bearer {key}"} if key else {}
+        headers = {"authorization": f"Bearer {key}"} if key else {}
         async with self._session.request(
-            method, f"{self.url}{path}", headers=names | options.pop("headers", {}), **options
+            method, f"{self.url}{path}", headers=headers | options.pop("headers", {}), **options
         ) as answer:
             body = await answer.read()
             return answer.status, orjson.loads(body) if body else None, answer.headers
@@ -165,12 +165,12 @@ class ViewClient:
 
     async def rows(self, path: str = "flights-now", **parameters: str) -> list[dict[str, Any]]:
         """All rows, once everything that is accepted now is in the view."""
-        now = format_us(now_us()).decode()
+        now_text = format_us(now_us()).decode()
         status, body = 503, dict[str, Any]()
         async with asyncio.timeout(_COMPLETE_WITHIN_S):
             while status == 503:  # it is not complete until then yet; an answer waits some seconds for that
                 status, body, _ = await self.ask(
-                    f"/v1/views/{path}/rows", params={"at_least": now, "limit": "10000", **parameters}
+                    f"/v1/views/{path}/rows", params={"at_least": now_text, "limit": "10000", **parameters}
                 )
         assert status == 200, body
         rows: list[dict[str, Any]] = body["rows"]

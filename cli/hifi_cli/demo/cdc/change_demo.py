@@ -178,10 +178,10 @@ class ChangeDemo:
             await process.kill()
             await asyncio.sleep(_BETWEEN_KILLS_S)
         self.tell("   kill -9 Kafka Connect")
-        before = worker.restarts
+        restarts_before = worker.restarts
         await worker.process.kill()
         async with asyncio.timeout(_READY_S):
-            while worker.restarts == before:
+            while worker.restarts == restarts_before:
                 await asyncio.sleep(_POLL_S)
         for server in (self.source, self.target):
             assert server.process is not None

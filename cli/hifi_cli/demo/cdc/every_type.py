@@ -160,9 +160,9 @@ class TypeRows:
         number = self._next
         self._next += 1
         values = SQL(", ").join(SQL("%s::text::" + column.sql) for column in COLUMNS)
-        texts = [column.value(3 if snapshot and column.sql == "date" else number) for column in COLUMNS]
+        value_texts = [column.value(3 if snapshot and column.sql == "date" else number) for column in COLUMNS]
         statement = SQL("INSERT INTO {} VALUES (%s, {})").format(Identifier(NAME), values)
-        connection.execute(statement, [number, *texts])
+        connection.execute(statement, [number, *value_texts])
         self._rows.append(number)
 
 

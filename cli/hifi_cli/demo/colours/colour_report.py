@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from hifi_cli.demo.expected import Deliveries
+from hifi_cli.demo.tour_parts import TourPart
 from hifi_cli.demo.tour_report import report
-from hifi_cli.demo.tour_steps import TourStep
 from hifi_cli.demo.verify import Comparison, SentEvent
 
 SLO_S: Final = 10.0
@@ -17,7 +17,7 @@ _MINUTE_NS: Final = 60_000_000_000
 
 
 def colour_report(
-    steps: Sequence[TourStep],
+    parts: Sequence[TourPart],
     sent_events: Mapping[str, SentEvent],
     comparison: Comparison,
     expected: Mapping[str, Deliveries],
@@ -26,13 +26,13 @@ def colour_report(
     """The report as JSON.
 
     Args:
-        steps: that have ended.
+        parts: that have ended.
         sent_events: log of the sender.
         comparison: of the arrivals with what is expected.
         expected: event id to its deliveries.
         declared_duplicates: most deliveries that may be repeated: those under way when a colour was killed.
     """
-    numbers = report(steps, sent_events, comparison, expected, set())
+    numbers = report(parts, sent_events, comparison, expected, set())
     del numbers["dead_lettered"]
     return numbers | {
         "declared_duplicates": declared_duplicates,
@@ -41,9 +41,9 @@ def colour_report(
 
 
 def colours_are_good(numbers: Mapping[str, Any]) -> bool:
-    """Whether every step showed what it should, nothing is lost, and duplicates are only those that are declared."""
+    """Whether every part showed what it should, nothing is lost, and duplicates are only those that are declared."""
     return (
-        all(step["ok"] for step in numbers["steps"])
+        all(part["ok"] for part in numbers["steps"])
         and numbers["accepted"] == numbers["delivered"] > 0
         and numbers["lost"] == numbers["mismatched"] == numbers["down_minutes"] == 0
         and numbers["duplicates"] <= numbers["declared_duplicates"]

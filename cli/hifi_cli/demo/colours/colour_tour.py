@@ -1,4 +1,4 @@
-"""`hifi demo --colours`: a tour of two colours under load, step by step."""
+"""`hifi demo --colours`: a tour of two colours under load, part by part."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,7 @@ from hifi.delivery.colours import WHOLE_SHARE, ColourState
 from hifi.runtime.errors import Retryable
 from hifi_cli.demo.colours.colour_report import colour_report
 from hifi_cli.demo.colours.coloured_load import ColouredLoad
-from hifi_cli.demo.tour_steps import StepFailed, require
+from hifi_cli.demo.tour_parts import PartFailed, require
 from hifi_cli.demo.verify import Comparison, RequestLogReader
 from hifi_cli.mesh_state.colour_command import READY_S
 from hifi_infra.colours.colour_mesh import waits_for
@@ -32,13 +32,13 @@ class ColourTour(ColouredLoad):
     _killed_ns: int = 0
 
     async def run(self) -> dict[str, Any]:
-        """Take the tour and return its report; the tour ends with the first step that fails.
+        """Take the tour and return its report; the tour ends with the first part that fails.
 
         Raises:
             HifiError: the colours did not start, or a process of the tour failed.
         """
         await self.prepare(_MOST_S)
-        with contextlib.suppress(StepFailed):
+        with contextlib.suppress(PartFailed):
             await self._start()
             async with self.sending():
                 await self._shift_and_back()
@@ -49,18 +49,20 @@ class ColourTour(ColouredLoad):
                 await self._lose()
                 await self._deliver_accepted()
         if not self.load.workspace.send_log.exists():
-            return colour_report(self.steps.ended, {}, Comparison(), {}, 0)
+            return colour_report(self.parts.ended, {}, Comparison(), {}, 0)
         comparison = await self.compared()
-        declared = _LANE_REQUESTS * len({path for path, _ in comparison.arrived}) if self._killed_ns else 0
-        return colour_report(self.steps.ended, self.sent(), comparison, self.expected, declared)
+        declared_duplicates = (
+            _LANE_REQUESTS * len({path for path, _ in comparison.arrived}) if self._killed_ns else 0
+        )
+        return colour_report(self.parts.ended, self.sent(), comparison, self.expected, declared_duplicates)
 
     async def _start(self) -> None:
-        with self.steps.step("two colours start behind one front; blue is active, green is idle") as remarks:
+        with self.parts.part("two colours start behind one front; blue is active, green is idle") as remarks:
             await self.start()
             remarks.append(f"front at {self.stream.fronts[0].url}")
 
     async def _shift_and_back(self) -> None:
-        with self.steps.step("every request shifts to green, and back to blue") as remarks:
+        with self.parts.part("every request shifts to green, and back to blue") as remarks:
             await self.until_gets("blue")
             await self.until_stable()
             await self.shift(green=WHOLE_SHARE)
@@ -72,7 +74,7 @@ class ColourTour(ColouredLoad):
             remarks.append(await self.answers())
 
     async def _canary(self) -> None:
-        with self.steps.step("green gets 10 % of the requests") as remarks:
+        with self.parts.part("green gets 10 % of the requests") as remarks:
             await self.until_stable()
             await self.shift(green=WHOLE_SHARE // 10)
             share = await self.share_of("green")
@@ -80,7 +82,7 @@ class ColourTour(ColouredLoad):
             remarks.append(f"green got {share:.1%} of the events")
 
     async def _split(self) -> None:
-        with self.steps.step("each colour gets half of the requests") as remarks:
+        with self.parts.part("each colour gets half of the requests") as remarks:
             await self.until_stable()
             await self.shift(green=WHOLE_SHARE // 2)
             share = await self.share_of("green")
@@ -88,7 +90,7 @@ class ColourTour(ColouredLoad):
             remarks.append(f"green got {share:.1%} of the events")
 
     async def _sleep(self) -> None:
-        with self.steps.step("blue drains and falls asleep; green gets everything") as remarks:
+        with self.parts.part("blue drains and falls asleep; green gets everything") as remarks:
             await self.until_stable()
             began_s = time.monotonic()
             await self.operations.drain("blue", "the tour", _DRAIN_S, self.tell)
@@ -101,7 +103,7 @@ class ColourTour(ColouredLoad):
             )
 
     async def _wake(self) -> None:
-        with self.steps.step("blue wakes and gets every request") as remarks:
+        with self.parts.part("blue wakes and gets every request") as remarks:
             began_s = time.monotonic()
             await self.operations.wake("blue", "the tour", READY_S)
             ready_s = time.monotonic() - began_s
@@ -112,7 +114,7 @@ class ColourTour(ColouredLoad):
 
     async def _lose(self) -> None:
         name = f"every process of blue is killed; requests are accepted again within {GAP_S:.0f} s"
-        with self.steps.step(name) as remarks:
+        with self.parts.part(name) as remarks:
             self._killed_ns = time.time_ns()
             await self.stream.meshes["blue"].kill()
 
@@ -120,7 +122,7 @@ class ColourTour(ColouredLoad):
                 """State of green in the record of the colours."""
                 return (await self.operations.colours()).colours["green"].state
 
-            await self.steps.until(
+            await self.parts.until(
                 moved, lambda state: state is ColourState.ACTIVE, lambda state: f"green is {state.value}"
             )
             later_ns = time.time_ns() + round(GAP_S * 1e9)
@@ -129,7 +131,7 @@ class ColourTour(ColouredLoad):
                 """Whether requests that were sent later have their answers in the log."""
                 return any(request.sent_ns > later_ns for request in self.sent().values())
 
-            await self.steps.until(answered, bool, lambda _: "requests go on")
+            await self.parts.until(answered, bool, lambda _: "requests go on")
             failed_requests = [
                 request
                 for request in self.sent().values()
@@ -147,24 +149,26 @@ class ColourTour(ColouredLoad):
             )
 
     async def _deliver_accepted(self) -> None:
-        with self.steps.step("blue is back, and delivers what it had accepted before its loss") as remarks:
+        with self.parts.part("blue is back, and delivers what it had accepted before its loss") as remarks:
             folder = self.stream.plan.folder("blue")
 
             async def waiting() -> list[str]:
                 """Conditions that blue waits for."""
                 return await waits_for(folder)
 
-            await self.steps.until(waiting, lambda missing: not missing, lambda missing: missing[0], READY_S)
-            before = [
+            await self.parts.until(
+                waiting, lambda conditions: not conditions, lambda conditions: conditions[0], READY_S
+            )
+            accepted_ids = [
                 name
                 for name, request in self.sent().items()
                 if request.accepted and request.answered_ns <= self._killed_ns + 1e9
             ]
-            expected_arrivals = {(path, name) for name in before for path in self.expected[name]}
+            expected_arrivals = {(path, name) for name in accepted_ids for path in self.expected[name]}
             reader = RequestLogReader(self.load.workspace.request_log)
             late_ns = 0
 
-            async def missing() -> int:
+            async def missing_count() -> int:
                 """Deliveries of events accepted before the loss that have not arrived."""
                 nonlocal late_ns
                 with contextlib.suppress(Retryable):
@@ -175,7 +179,9 @@ class ColourTour(ColouredLoad):
                         late_ns = max(late_ns, arrival.answered_ns)
                 return len(expected_arrivals)
 
-            await self.steps.until(missing, lambda count: count == 0, "{:,} deliveries are missing".format)
+            await self.parts.until(
+                missing_count, lambda count: count == 0, "{:,} deliveries are missing".format
+            )
             after_s = max(0.0, (late_ns - self._killed_ns) / 1e9)
             remarks.append(f"the last of them arrived {after_s:.0f} s after the loss")
             await self.until_stable()

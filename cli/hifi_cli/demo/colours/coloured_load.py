@@ -16,7 +16,7 @@ from hifi_cli.demo.colours.colour_report import SLO_S
 from hifi_cli.demo.expected import Deliveries, Expected
 from hifi_cli.demo.load_test import LoadProcesses
 from hifi_cli.demo.topic_lags import end_offsets
-from hifi_cli.demo.tour_steps import TourSteps
+from hifi_cli.demo.tour_parts import TourParts
 from hifi_cli.demo.verify import Comparison, RequestLogReader, SentEvent, read_send_log
 from hifi_cli.mesh_state.audited_command import author
 from hifi_cli.mesh_state.colour_command import READY_S, MeshOptions, mesh_command
@@ -29,7 +29,7 @@ STREAM: Final = "hifi"
 SETTINGS: Final[Mapping[str, str]] = {"HIFI_OBSERVE_STABLE_S": "10", "HIFI_ENRICH_DRIVER_MEMORY": "768m"}
 """Verdicts settle sooner than by default, and two Spark drivers fit a small machine."""
 _SEEN: Final = 200
-"""Events that a colour must get before a step says that it gets some."""
+"""Events that a colour must get before a part of the tour says that it gets some."""
 _POLL_S: Final = 0.5
 
 
@@ -41,7 +41,7 @@ class ColouredLoad:
         load: sender and destination; its sender sends to the front.
         rate: events per second.
         trigger: of enrich.
-        steps: tell what is waited for.
+        parts: tell what is waited for.
         settings: more variables for both colours.
         expected: event id to its deliveries.
     """
@@ -49,7 +49,7 @@ class ColouredLoad:
     load: LoadProcesses
     rate: float
     trigger: Trigger
-    steps: TourSteps
+    parts: TourParts
     settings: Mapping[str, str] = field(default_factory=dict)
     expected: dict[str, Deliveries] = field(default_factory=dict)
     stream: ColouredStream = field(init=False)
@@ -115,7 +115,7 @@ class ColouredLoad:
             """Green's share at the front."""
             return (await self.stream.fronts[0].shares())["green"]
 
-        await self.steps.until(divided, lambda share: share == green, "the front gives green {}".format)
+        await self.parts.until(divided, lambda share: share == green, "the front gives green {}".format)
 
     async def until_stable(self) -> None:
         """Wait until every colour that is awake is stable."""
@@ -130,27 +130,27 @@ class ColouredLoad:
                         texts.append(f"{name} is {account.condition.value}: {'; '.join(account.reasons)}")
             return ", ".join(texts)
 
-        await self.steps.until(conditions, lambda text: not text, str)
+        await self.parts.until(conditions, lambda text: not text, str)
 
     async def until_gets(self, name: str) -> None:
         """Wait until a colour has accepted some more events."""
-        before = await self._accepted(name)
+        accepted_before = await self._accepted(name)
 
         async def count() -> int:
             """Events that the colour got meanwhile."""
-            return await self._accepted(name) - before
+            return await self._accepted(name) - accepted_before
 
-        await self.steps.until(count, lambda events: events >= _SEEN, lambda _: f"{name} gets events")
+        await self.parts.until(count, lambda events: events >= _SEEN, lambda _: f"{name} gets events")
 
     async def share_of(self, name: str) -> float:
         """A colour's share of the next events, between 0 and 1."""
-        before = {colour: await self._accepted(colour) for colour in self.stream.meshes}
+        accepted_before = {colour: await self._accepted(colour) for colour in self.stream.meshes}
 
         async def counts() -> dict[str, int]:
             """Events of each colour since then."""
-            return {colour: await self._accepted(colour) - count for colour, count in before.items()}
+            return {colour: await self._accepted(colour) - count for colour, count in accepted_before.items()}
 
-        accepted_counts = await self.steps.until(
+        accepted_counts = await self.parts.until(
             counts, lambda numbers: sum(numbers.values()) >= 3 * _SEEN, lambda _: "events are counted"
         )
         return accepted_counts[name] / sum(accepted_counts.values())
@@ -166,8 +166,8 @@ class ColouredLoad:
         return read_send_log(self.load.workspace.send_log)
 
     def tell(self, text: str) -> None:
-        """Print progress within a step."""
-        self.steps.tell(f"   {text}")
+        """Print progress within a part of the tour."""
+        self.parts.tell(f"   {text}")
 
     @contextlib.asynccontextmanager
     async def sending(self) -> AsyncIterator[None]:

@@ -1,4 +1,4 @@
-"""What steps must give, computed in plain Python from the events and from the order in which `raw` has them. Pure.
+"""The results that steps must give, computed in plain Python from the events and from their order in `raw`. Pure.
 
 This implements docs/steps.md a second time, by hand and deliberately without code of the service state: if the two
 differ, one of them is wrong. The rule of time: the watermark before an event is the latest time of the events of its
@@ -205,8 +205,8 @@ class JoinStep(ExpectedStep):
             values = {"with": weather.id, "temp": weather.temp, "wind": weather.wind}
             yield ExpectedResult(max(flight.time_ms, weather.time_ms) + 1, departure | values)
         if not partners:
-            nothing = dict.fromkeys(("with", "temp", "wind"))
-            yield ExpectedResult(flight.time_ms + self.length_ms + 1, departure | nothing)
+            null_fields = dict.fromkeys(("with", "temp", "wind"))
+            yield ExpectedResult(flight.time_ms + self.length_ms + 1, departure | null_fields)
 
 
 def watermarks(log: PipeLog, events: Mapping[str, DayEvent]) -> dict[str, int | None]:

@@ -58,8 +58,9 @@ class StepArrivals:
             kills_ns: when egest was killed, nanoseconds since 1970 UTC.
             unanswered: ids of events with an attempt whose answer egest did not get, by their receipts.
         """
-        kills = list(kills_ns)
+        kill_times_ns = list(kills_ns)
         return sum(
-            name[1] in unanswered or any(may_follow(kill_ns, self.first_ns[name], at_ns) for kill_ns in kills)
+            name[1] in unanswered
+            or any(may_follow(kill_ns, self.first_ns[name], at_ns) for kill_ns in kill_times_ns)
             for name, at_ns in self.repeated
         )

@@ -17,8 +17,8 @@ from hifi_cli.demo.state.oracle import (
 )
 from hifi_cli.demo.state.step_arrivals import StepArrivals
 from hifi_cli.demo.state.step_log import StepLetter
+from hifi_cli.demo.tour_parts import TourPart
 from hifi_cli.demo.tour_report import tour_table
-from hifi_cli.demo.tour_steps import TourStep
 from hifi_cli.demo.verify import difference
 
 MOST_DIFFERENCES: Final = 10
@@ -28,7 +28,7 @@ _SERVICE, _REASON = "state", "late"
 
 @dataclass(frozen=True, slots=True)
 class ExpectedOutcome:
-    """What one step must give.
+    """The results that one step must give.
 
     Attributes:
         step: the step.
@@ -51,7 +51,7 @@ class ExpectedOutcome:
 def expected_outcomes(
     steps: Iterable[ExpectedStep], events: Mapping[str, DayEvent], logs: Mapping[str, PipeLog]
 ) -> list[ExpectedOutcome]:
-    """What the steps must give.
+    """The results that the steps must give.
 
     Args:
         steps: of the demo.
@@ -70,7 +70,7 @@ def expected_outcomes(
 
 
 def step_report(
-    steps: Sequence[TourStep],
+    parts: Sequence[TourPart],
     events: Mapping[str, DayEvent],
     outcomes: Sequence[ExpectedOutcome],
     arrivals: StepArrivals,
@@ -82,7 +82,7 @@ def step_report(
     """The report.
 
     Args:
-        steps: of the tour, that have ended.
+        parts: of the run, that have ended.
         events: sent ones, by id.
         outcomes: that are expected.
         arrivals: at the destination.
@@ -92,10 +92,10 @@ def step_report(
     """
     differences: list[str] = []
     sent_pipes = {event.pipe for event in events.values()}
-    lost = len(events.keys() - arrivals.ids(sent_pipes))
+    lost_count = len(events.keys() - arrivals.ids(sent_pipes))
     for outcome in outcomes:
         arrived = arrivals.results[outcome.step.name]
-        lost += len(outcome.due - arrived.keys())
+        lost_count += len(outcome.due - arrived.keys())
         differences += _differences(outcome, arrived)
     expected_letters = {(outcome.step.name, name) for outcome in outcomes for name in outcome.late}
     found_letters = set(map(_late_for, letters))
@@ -106,12 +106,12 @@ def step_report(
         for step, name in late_differences
     ]
     return {
-        "steps": [step.json() for step in steps],
+        "steps": [part.json() for part in parts],
         "acceleration": acceleration,
         "events": len(events),
         "results": sum(len(arrivals.results[outcome.step.name]) for outcome in outcomes),
         "different": len(differences),
-        "lost": lost,
+        "lost": lost_count,
         "duplicates": len(arrivals.repeated) - ambiguous,
         "ambiguous": ambiguous,
         "late": len({name for _, name in expected_letters}),
@@ -125,7 +125,7 @@ def step_results_are_good(numbers: Mapping[str, Any]) -> bool:
     """Whether results and late events are those of the oracle, and at least 1 % of the events were late."""
     failure_counts = ("different", "lost", "duplicates", "late_different")
     return (
-        all(step["ok"] for step in numbers["steps"])
+        all(part["ok"] for part in numbers["steps"])
         and numbers["results"] > 0
         and numbers["late"] >= _LEAST_LATE * numbers["events"]
         and not any(numbers[name] for name in failure_counts)

@@ -92,7 +92,7 @@ class _SweepProgress:
     offset: int
     """Of the record that it follows."""
     tables: Mapping[str, int]
-    """Table to the offset before which its rows were told of last."""
+    """Table to the offset before which the last record about its rows is."""
     partition: int = 0
     """That is next, or whose deletes are being written."""
     row_keys: Sequence[LeftKey] = ()
@@ -151,9 +151,9 @@ class ChangeEvents(TopicEvents):
             Retryable: Kafka or Kafka Connect does not answer.
         """
         self._topic_id = await self._keys.provide()
-        if added := await self._connector.added_tables():
+        if added_tables := await self._connector.added_tables():
             with self._retried():
-                tables = with_added(await self._keys.marks(), added)
+                tables = with_added(await self._keys.marks(), added_tables)
                 await self._keys.write([mark_record(ADDED, 0, {"tables": tables})])
         await self._connector.declare()
 
@@ -178,8 +178,8 @@ class ChangeEvents(TopicEvents):
         reader = self._reader
         if reader is None:
             return
-        if names := reader.unknown_types(batch):
-            await self._look_up(reader, names)
+        if type_names := reader.unknown_types(batch):
+            await self._look_up(reader, type_names)
         has_gone_back = batch[0].offset <= self._last_offset
         if reader.columns is None or has_gone_back:
             await self._read_marks(reader, batch[0].offset)
@@ -245,7 +245,7 @@ class ChangeEvents(TopicEvents):
             self._why_unknown = str(error)
             return
         self._why_unknown = "the database has no such type or several, or Debezium changes it"
-        known_types = {name: types.get(name, old) for name, old in reader.types.items()}
+        known_types = {name: types.get(name, old_type) for name, old_type in reader.types.items()}
         if known_types != reader.types:
             reader.learn(known_types)
 
@@ -379,9 +379,9 @@ class ChangeEvents(TopicEvents):
         progress, self._sweeping = self._sweeping, None
         if progress is None:
             return
-        written, row_keys = progress.row_keys[:_MOST_SWEPT], progress.row_keys[_MOST_SWEPT:]
-        await self._keys.write(map(gone, written))
-        progress.rows += len(written)
+        written_keys, row_keys = progress.row_keys[:_MOST_SWEPT], progress.row_keys[_MOST_SWEPT:]
+        await self._keys.write(map(gone, written_keys))
+        progress.rows += len(written_keys)
         progress.row_keys = row_keys
         if not row_keys:
             progress.partition += 1

@@ -130,7 +130,7 @@ class ChangeReader:
 
     def unknown_types(self, batch: Sequence[ConsumerRecord]) -> set[str]:
         """The types of columns in a batch of records that `learn` has to tell before the batch is read."""
-        names, last_schema = set[str](), _PAYLOAD
+        type_names, last_schema = set[str](), _PAYLOAD
         for record in batch:
             value: bytes = record.value or b""
             if value.startswith(last_schema):
@@ -143,13 +143,13 @@ class ChangeReader:
                 except (ValueError, TypeError, KeyError, AttributeError):
                     continue  # it is refused when it is read
                 if unknown_names := row_types - self.types.keys():
-                    names |= unknown_names
+                    type_names |= unknown_names
                     continue
                 if len(self._seen_schemas) > _MOST_SCHEMAS:
                     self._seen_schemas.clear()
                 self._seen_schemas.add(schema)
             last_schema = schema + _PAYLOAD
-        return names
+        return type_names
 
     def learn(self, types: Types) -> None:
         """Take note of what types are."""
@@ -243,9 +243,9 @@ class ChangeReader:
         operation = envelope["op"]
         if not record.key:
             return
-        source, names = envelope["source"], list(orjson.loads(record.key))
+        source, key_columns = envelope["source"], list(orjson.loads(record.key))
         row = envelope["before"] if operation == "d" else envelope["after"]
-        keys = [field for field in fields if field.name in names]
+        keys = [field for field in fields if field.name in key_columns]
         try:
             values = read_row(keys, row, snapshot=operation == "r", partial=False).values
         except Unreadable:
@@ -305,7 +305,7 @@ class ChangeReader:
         fields = columns.fields
         source, operation = envelope["source"], _OPERATIONS[envelope["op"]]
         table = f"{source['schema']}.{source['table']}"
-        before, after = envelope.get("before"), envelope.get("after")
+        row_before, row_after = envelope.get("before"), envelope.get("after")
         key_names = list(orjson.loads(record.key)) if record.key else []
         if fields and fields[0].name == CHANGE:
             self._tell_key(event, fields, envelope, record)
@@ -314,18 +314,18 @@ class ChangeReader:
             )
         partial = False
         if operation == "update":
-            partial = before is None or _is_long_key(before, key_names)
+            partial = row_before is None or _is_long_key(row_before, key_names)
             self._has_full_identity[table] = not partial
-        elif operation == "delete" and _has_values(before, key_names):
+        elif operation == "delete" and _has_values(row_before, key_names):
             self._has_full_identity[table] = True
         elif operation == "insert" and any(name == _OLD_KEY for name, _ in record.headers or ()):
             partial = not self._has_full_identity.get(table, False)
-        if operation == "delete" and before is not None:
-            row = _deleted_row(fields, before, key_names)
+        if operation == "delete" and row_before is not None:
+            row = _deleted_row(fields, row_before, key_names)
         else:
             row = (
-                read_row(fields, after, snapshot=operation == "snapshot", partial=partial)
-                if after
+                read_row(fields, row_after, snapshot=operation == "snapshot", partial=partial)
+                if row_after
                 else _EMPTY
             )
         key = {name: row.values.get(name) for name in key_names}
@@ -345,8 +345,8 @@ class ChangeReader:
             change["unchanged"] = row.unchanged
         if columns.gone:
             change["gone"] = columns.gone
-        if operation == "update" and before is not None and not partial:
-            change["before"] = read_row(fields, before, snapshot=False, partial=False).values
+        if operation == "update" and row_before is not None and not partial:
+            change["before"] = read_row(fields, row_before, snapshot=False, partial=False).values
         event.data = exact_json.dumps({**row.values, CHANGE: change})
         event.key = record.key or table.encode()
         event.headers += [("ce_time", committed_time), ("ce_subject", table.encode())]

@@ -113,28 +113,30 @@ def read_fields(schema: Mapping[str, Any], unchanged: str, types: Types) -> list
         unchanged: the placeholder.
         types: those that `types_to_look_up` named.
     """
-    return [_field(declared, unchanged, types) for declared in schema["fields"]]
+    return [_field(column_schema, unchanged, types) for column_schema in schema["fields"]]
 
 
 def types_to_look_up(schema: Mapping[str, Any]) -> dict[str, str]:
     """Column to its type, if only the database knows what it is: Debezium writes a domain as the type below it."""
-    names = ((declared["field"], _unknown_type(declared)) for declared in schema["fields"])
-    return {column: name for column, name in names if name}
+    types_by_column = {
+        column_schema["field"]: _unknown_type(column_schema) for column_schema in schema["fields"]
+    }
+    return {column: name for column, name in types_by_column.items() if name}
 
 
 def _unknown_type(declared: Mapping[str, Any]) -> str:
     """Name of the type of a column, if the schema does not say how its values are written; empty: it does."""
-    name, written = _source_type(declared), declared
+    name, value_schema = _source_type(declared), declared
     if declared["type"] == "array":
-        written = declared["items"]
-    base = name.removeprefix("_")
-    if not name or base in _KNOWN_TYPES or _PLAIN.fullmatch(base):
+        value_schema = declared["items"]
+    element_name = name.removeprefix("_")
+    if not name or element_name in _KNOWN_TYPES or _PLAIN.fullmatch(element_name):
         return ""
-    if written is not declared or written.get("name"):
-        is_told = written["type"] != "bytes" or (written.get("name") or _BITS) != _BITS
+    if value_schema is not declared or value_schema.get("name"):
+        is_clear = value_schema["type"] != "bytes" or (value_schema.get("name") or _BITS) != _BITS
     else:
-        is_told = written["type"] not in ("bytes", "boolean", "string")
-    return "" if is_told else name
+        is_clear = value_schema["type"] not in ("bytes", "boolean", "string")
+    return "" if is_clear else name
 
 
 def _source_type(declared: Mapping[str, Any]) -> str:

@@ -145,8 +145,8 @@ class Connector:
             raise Retryable(f"Kafka Connect does not tell the connector yet: {_reason(status, config)}")
         if status != _OK or not (listed := config.get(_TABLES)):
             return []
-        names = {name.strip().replace("\\", "").lower() for name in listed.split(",")}
-        return [table for table in self._source.tables if table.replace("\\", "").lower() not in names]
+        table_names = {name.strip().replace("\\", "").lower() for name in listed.split(",")}
+        return [table for table in self._source.tables if table.replace("\\", "").lower() not in table_names]
 
     async def renew(self) -> None:
         """Have all rows read again, with another slot: only with a new one no change is missing between the two.

@@ -6,7 +6,11 @@ the rows that a TRUNCATE or a new snapshot has left out are known, and each one 
 back writes the same again.
 
 The topic of the changes may be deleted and created again. A mark has its id, and the ends of the partitions when that
-id was first seen: keys before them were told of by an earlier topic, whose offsets mean nothing in this one.
+id was first seen: keys before them come from an earlier topic, whose offsets mean nothing in this one.
+
+`hifi.kafka.producer.Producer` and `hifi.kafka.topic_follower` do not fit: they use the stream's own Kafka, not that of
+the changes; the one sends again until Kafka answers, where a write here fails, since another reader may own the
+partition by then; and the other reads a record once, where each snapshot or TRUNCATE reads the keys from the start.
 """
 
 import asyncio

@@ -21,8 +21,8 @@ class LeftKey(NamedTuple):
         table: as `SCHEMA.TABLE`.
         record_key: key of the records of its changes.
         values: by column, as events have them.
-        offset: of the record that told of it; of an `earlier` key, that of its record in the topic of the keys.
-        earlier: it was told of in an earlier topic of the changes, of the same name.
+        offset: of the record that it comes from; of an `earlier` key, that of its record in the topic of the keys.
+        earlier: it comes from an earlier topic of the changes, of the same name.
     """
 
     table: str

@@ -106,12 +106,12 @@ def read_tables(marks: Marks, declared: Sequence[str]) -> set[str]:
         tables.update(
             table for table in _tables_of(marks, BEGUN, declared) if table.lower() not in added_names
         )
-    names = [READ]
+    mark_names = [READ]
     if read_offset <= mark_offset(marks, RENEWED) < begun_offset:
-        names.append(RENEWED)  # what that snapshot has not read has no rows that it could
+        mark_names.append(RENEWED)  # what that snapshot has not read has no rows that it could
     if read_offset <= mark_offset(marks, UNENDED):
-        names.append(UNENDED)
-    for name in names:
+        mark_names.append(UNENDED)
+    for name in mark_names:
         tables.update(_tables_of(marks, name))
     return tables
 
@@ -134,5 +134,5 @@ def unread_tables(marks: Marks, declared: Sequence[str]) -> list[str]:
     """
     if ENDED not in marks:
         return []
-    names = {table.lower() for table in read_tables(marks, declared)}
-    return sorted(table for table in declared if table.lower() not in names)
+    table_names = {table.lower() for table in read_tables(marks, declared)}
+    return sorted(table for table in declared if table.lower() not in table_names)

@@ -59,10 +59,10 @@ def read_secrets(pipe: str, destination: HttpDestination) -> Secrets:
     }
     signing = [destination.signing, *destination.signing_also] if destination.signing else []
     tls = destination.tls
-    texts = None if tls is None else TlsTexts(_read(tls.ca), _read(tls.certificate), _read(tls.key))
+    tls_texts = None if tls is None else TlsTexts(_read(tls.ca), _read(tls.certificate), _read(tls.key))
     password = "" if destination.proxy is None else _read(destination.proxy.password)
     client_secret = "" if destination.oauth is None else destination.oauth.client_secret.read()
-    return Secrets(headers, [secret.read() for secret in signing], texts, password, client_secret)
+    return Secrets(headers, [secret.read() for secret in signing], tls_texts, password, client_secret)
 
 
 def _read(secret: Secret | None) -> str:
@@ -207,7 +207,7 @@ class Credentials:
             self.template = None
             self._set_missing("" if self._token is None else self._token.error)
             return
-        first = self.template is None
+        is_first = self.template is None
         try:
             self.template = RequestTemplate(self._destination, headers, signing, token)
         except Misconfigured as error:  # a token that no header can have
@@ -216,18 +216,20 @@ class Credentials:
             return
         if self.missing:
             self._set_missing("")
-        elif first and self._token is not None:
+        elif is_first and self._token is not None:
             self._report()
 
     def _route(self, current: Secrets) -> Route:
         tls = None
         if self._destination.url.scheme == "https":
             tls = shared().tls if current.tls is None else tls_context(current.tls)
-        declared = self._destination.proxy
-        if declared is None:
+        proxy_settings = self._destination.proxy
+        if proxy_settings is None:
             return Route(tls)
-        host, port = host_and_port(str(declared.url))
+        host, port = host_and_port(str(proxy_settings.url))
         authorization = (
-            "" if declared.user is None else basic_authorization(declared.user, current.proxy_password)
+            ""
+            if proxy_settings.user is None
+            else basic_authorization(proxy_settings.user, current.proxy_password)
         )
         return Route(tls, Proxy(host, port, authorization))

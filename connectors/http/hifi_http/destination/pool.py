@@ -167,9 +167,9 @@ class ConnectionPool:
         if isinstance(error, TimeoutError):
             reason, detail = "connect", f"the {side} accepted no connection in time"
         elif isinstance(error, socket.gaierror | UnicodeError):
-            names = self._host if proxy is None else f"{proxy.host} or {self._host}"
+            host_names = self._host if proxy is None else f"{proxy.host} or {self._host}"
             why = error.strerror if isinstance(error, socket.gaierror) else "no resolver looks up such a name"
-            reason, detail = "dns", f"the name {names} has no address: {why}"
+            reason, detail = "dns", f"the name {host_names} has no address: {why}"
         elif isinstance(error, ssl.SSLError):
             reason, detail = "tls", f"the TLS handshake with the destination failed: {error.reason or error}"
         elif isinstance(error, EgressRefused):

@@ -15,13 +15,13 @@ from aiokafka import ConsumerRecord
 
 from hifi.delivery.transform import compile_transform
 from hifi.delivery.watermark_event import is_watermark
-from hifi.record.cloudevents.percent_encoding import percent_encoded
 from hifi.record.headers import CE_PREFIX, CONTENT_TYPE
 from hifi.runtime.clock import MICROSECONDS
 from hifi.runtime.errors import Misconfigured, Rejected
 from hifi.runtime.health import version
 from hifi.runtime.http.media_type import is_json
 from hifi_http.declaration import HttpDestination
+from hifi_http.destination.percent_encoding import percent_encoded
 from hifi_http.destination.signature import signer, webhook_id
 
 JSON: Final = b"application/json"

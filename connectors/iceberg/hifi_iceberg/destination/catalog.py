@@ -110,10 +110,10 @@ def _catalog(pipe: str, settings: IcebergSettings) -> RestrictedSqlCatalog | Res
     Raises:
         Misconfigured: they are not, or a secret cannot be read.
     """
-    declared = settings.model_dump()
-    if reasons := [reason for _, reason in catalog_refusals(declared, pipe_limits())]:
+    declared_settings = settings.model_dump()
+    if reasons := [reason for _, reason in catalog_refusals(declared_settings, pipe_limits())]:
         raise Misconfigured("; ".join(reasons))
-    warehouse, file = settings.warehouse, sqlite_file(declared)
+    warehouse, file = settings.warehouse, sqlite_file(declared_settings)
     if not warehouse.startswith("s3://"):
         folder = Path(warehouse)
         folder.mkdir(parents=True, exist_ok=True)
@@ -145,8 +145,8 @@ def _require_partitions(table: Table, settings: IcebergSettings) -> None:
     partitions = [
         (schema.find_column_name(field.source_id), str(field.transform)) for field in table.spec().fields
     ]
-    declared = [] if settings.partition == "none" else [(ACCEPTED, "day")]
-    if partitions != declared:
+    declared_fields = [] if settings.partition == "none" else [(ACCEPTED, "day")]
+    if partitions != declared_fields:
         partition_text = (
             ", ".join(f"{transform} of {column}" for column, transform in partitions) or "not at all"
         )
@@ -190,19 +190,19 @@ def _add_columns(table: Table, types: Mapping[str, IcebergType]) -> None:
             f"the table {'.'.join(table.name())} has columns of other types than the pipe declares: "
             f"{'; '.join(mismatches)}. Declare the type that the table has, or another column"
         )
-    missing = {name: kind for name, kind in types.items() if name not in existing_types}
-    if conflict := alike_names([*existing_types, *missing]):
+    missing_columns = {name: kind for name, kind in types.items() if name not in existing_types}
+    if conflict := alike_names([*existing_types, *missing_columns]):
         raise Misconfigured(f"the table {'.'.join(table.name())}: {conflict}; declare the name that it has")
-    if not missing and not promoted_columns:
+    if not missing_columns and not promoted_columns:
         return
     try:
         with table.update_schema() as change:
-            for name, kind in missing.items():
+            for name, kind in missing_columns.items():
                 change.add_column(name, kind)
             for name in promoted_columns:
                 change.update_column(name, types[name])
     except CommitFailedException:
         table.refresh()
         current_types = {column.name: column.field_type for column in table.schema().fields}
-        if any(current_types.get(name) != types[name] for name in (*missing, *promoted_columns)):
+        if any(current_types.get(name) != types[name] for name in (*missing_columns, *promoted_columns)):
             raise

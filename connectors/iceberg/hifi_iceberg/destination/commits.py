@@ -87,8 +87,8 @@ class TableCommits:
 
     def progress_at(self, offsets: Mapping[int, int]) -> TableProgress:
         """The progress that the table had when the query committed these offsets of `enriched`."""
-        texts = (self._owner.progress_text(_properties(snapshot)) for snapshot in self._history())
-        return progress_at(texts, offsets, self._topic)
+        progress_texts = (self._owner.progress_text(_properties(snapshot)) for snapshot in self._history())
+        return progress_at(progress_texts, offsets, self._topic)
 
     def append(self, files: Sequence[str], progress: TableProgress) -> None:
         """Add data files.

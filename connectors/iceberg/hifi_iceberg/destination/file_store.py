@@ -80,21 +80,21 @@ class FileStore:
             Retryable: the files that this process sees have another number of rows; none becomes part of it.
         """
         local_files = sorted(Path(folder).rglob("*.parquet"))
-        found_count = sum(parquet.read_metadata(path).num_rows for path in local_files)
-        if found_count != row_count:
+        visible_row_count = sum(parquet.read_metadata(path).num_rows for path in local_files)
+        if visible_row_count != row_count:
             raise Retryable(
                 f"Spark wrote {row_count} rows to the folder {folder}, but in it are {len(local_files)} files with "
-                f"{found_count} rows: all of Spark's executors must have this folder, as a volume that they share"
+                f"{visible_row_count} rows: all of Spark's executors must have this folder, as a volume that they share"
             )
         if self._local:
             return [f"file://{path}" for path in local_files]
-        base = Path(folder)
+        local_folder = Path(folder)
         urls = []
         for path in local_files:
-            target = f"{self._root}/{base.name}/{path.relative_to(base)}"
+            target = f"{self._root}/{local_folder.name}/{path.relative_to(local_folder)}"
             copy_files(str(path), target, destination_filesystem=self._files)
             urls.append(f"{self._scheme}://{target}")
-        shutil.rmtree(base, ignore_errors=True)
+        shutil.rmtree(local_folder, ignore_errors=True)
         return urls
 
     def readable(self, urls: Sequence[str]) -> list[str]:
@@ -126,14 +126,14 @@ class FileStore:
                 files are listed: then no file among them can still become part of the table.
         """
         selector = FileSelector(self._root, recursive=True, allow_not_found=True)
-        before = datetime.now(UTC) - ABANDONED
+        abandoned_before = datetime.now(UTC) - ABANDONED
         paths = [
             file.path
             for file in self._files.get_file_info(selector)
             if file.is_file
             and (
                 (name := file.path.removeprefix(self._root).lstrip("/")).startswith(self._prefix)
-                or (name.startswith(PREFIX) and file.mtime < before)
+                or (name.startswith(PREFIX) and file.mtime < abandoned_before)
             )
         ]
         if not paths:

@@ -6,7 +6,7 @@ colour of a stream, and a stream that is made anew, has a log of its own, whose 
 destinations may have one table; so each of them has its own properties, and every snapshot those of all.
 
 Releases up to 0.1.0rc2 know one progress of a log, `hifi.offsets.<log>`. It is written beside, and read if one of them
-committed last for the log: then it is the progress of whoever commits next.
+committed last for the log: then the next commit goes on from it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -111,9 +111,9 @@ class TableProgress:
         """
         partitions = dict(self.partitions)
         for partition, end in end_offsets.items():
-            before = self.get(partition)
+            partition_before = self.get(partition)
             partitions[partition] = PartitionProgress(
-                max(before.next, end), max(before.raw, rows.get(partition, -1))
+                max(partition_before.next, end), max(partition_before.raw, rows.get(partition, -1))
             )
         return TableProgress(partitions)
 

@@ -38,8 +38,9 @@ class _UnionSearch:
     def _ambiguous_pairs(self, branches: Sequence[Any], path: str) -> Iterator[str]:
         for first, second in combinations(branches, 2):
             if self._overlap(definition(first, self._names), definition(second, self._names)):
-                names = f"{branch_name(first)} and {branch_name(second)}"
-                yield f"{path or 'the data'}: a JSON value may be either of {names}; keep one, or put them into fields"
+                branch_names = f"{branch_name(first)} and {branch_name(second)}"
+                reason = f"a JSON value may be either of {branch_names}; keep one, or put them into fields"
+                yield f"{path or 'the data'}: {reason}"
 
     def _overlap(self, first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
         kinds = {str(first["type"]), str(second["type"])}

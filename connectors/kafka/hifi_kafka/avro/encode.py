@@ -152,28 +152,28 @@ class _Compiler:
 
     def _union(self, branches: Sequence[Any]) -> Convert:
         conversions = [(branch_name(branch), self.convert(branch)) for branch in branches if branch != "null"]
-        names = ", ".join(branch_name(branch) for branch in branches)
+        branch_names = ", ".join(branch_name(branch) for branch in branches)
 
         def convert(value: Any) -> Any:
             if value is None and "null" in branches:
                 return None
-            before, fewest_losses, best = self.losses, -1, None
+            losses_before, fewest_losses, best = self.losses, -1, None
             for tag, conversion in conversions:
-                self.losses = before
+                self.losses = losses_before
                 try:
                     converted = conversion(value)
                 except _Unfit:
                     if len(conversions) == 1:
                         raise  # it names the field within
                     continue
-                losses = self.losses - before
+                losses = self.losses - losses_before
                 if fewest_losses < 0 or losses < fewest_losses:
                     fewest_losses, best = losses, (tag, converted)
                 if not losses:
                     break
-            self.losses = before + max(fewest_losses, 0)
+            self.losses = losses_before + max(fewest_losses, 0)
             if best is None:
-                raise _Unfit(f"it is none of {names}")
+                raise _Unfit(f"it is none of {branch_names}")
             return best
 
         return convert
@@ -188,7 +188,7 @@ class _Compiler:
             )
             for field in fields
         ]
-        names, drop = {field["name"] for field in fields}, self._drop
+        field_names, drop = {field["name"] for field in fields}, self._drop
 
         def convert(value: Any) -> dict[str, Any]:
             if not isinstance(value, dict):
@@ -204,11 +204,11 @@ class _Compiler:
                     encoded_fields[name] = default()
                 elif not nullable:
                     raise _Unfit("it is missing, and the schema has no default", (name,))
-            unknown_count = len(value) - len(names.intersection(value))
+            unknown_count = len(value) - len(field_names.intersection(value))
             if unknown_count and drop:
                 self.losses += unknown_count
             elif unknown_count:
-                unknown = next(name for name in value if name not in names)
+                unknown = next(name for name in value if name not in field_names)
                 raise _Unfit("the schema does not have the field", (unknown,))
             return encoded_fields
 
@@ -296,12 +296,12 @@ def _keeps_milliseconds(text: str, timestamp: datetime | time) -> bool:
 
 def _keeps_text(text: str, value: datetime | date | time | str) -> bool:
     """Whether a value is written as it was, but for zeros at the end of a fraction, and `+00:00` for `Z`."""
-    written = value if isinstance(value, str) else value.isoformat()
+    value_text = value if isinstance(value, str) else value.isoformat()
     if isinstance(value, datetime) and text.endswith("Z"):
         text = f"{text[:-1]}+00:00"
     elif isinstance(value, datetime) and value.utcoffset():
         return False  # only the moment is kept
-    return _without_zeros(text) == _without_zeros(written)
+    return _without_zeros(text) == _without_zeros(value_text)
 
 
 def _without_zeros(text: str) -> str:

@@ -67,10 +67,10 @@ class _Comparison:
                     for branch, problems in zip(declared, problems_by_branch, strict=True)
                     if branch != "null"
                 ]
-                names = ", ".join(branch_name(branch) for branch in declared)
+                branch_names = ", ".join(branch_name(branch) for branch in declared)
                 allowed = _json_type(derived)
                 no_branch = (
-                    f"{path or 'the data'}: the JSON Schema allows {allowed}, which is none of {names}"
+                    f"{path or 'the data'}: the JSON Schema allows {allowed}, which is none of {branch_names}"
                 )
                 yield from (nearest[0] if len(nearest) == 1 and allowed != "null" else [no_branch])
         else:

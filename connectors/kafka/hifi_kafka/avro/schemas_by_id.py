@@ -44,11 +44,11 @@ class SchemasById:
         """
         schema_ids = sorted(set(ids))
         answers = {schema_id: self._answers[schema_id] for schema_id in schema_ids if self._fresh(schema_id)}
-        missing = [schema_id for schema_id in schema_ids if schema_id not in answers]
-        for index in range(0, len(missing), _AT_ONCE):
-            asked = missing[index : index + _AT_ONCE]
-            asked_answers = await asyncio.gather(*map(self._ask, asked), return_exceptions=True)
-            for schema_id, answer in zip(asked, asked_answers, strict=True):
+        missing_ids = [schema_id for schema_id in schema_ids if schema_id not in answers]
+        for index in range(0, len(missing_ids), _AT_ONCE):
+            asked_ids = missing_ids[index : index + _AT_ONCE]
+            asked_answers = await asyncio.gather(*map(self._ask, asked_ids), return_exceptions=True)
+            for schema_id, answer in zip(asked_ids, asked_answers, strict=True):
                 if not isinstance(answer, BaseException):
                     answers[schema_id] = self._answers[schema_id] = answer
             for answer in asked_answers:

@@ -72,12 +72,14 @@ class TransactionalPartition:
         committing = False
         try:
             producer = await self._ready_producer()
-            missing = {event.offset: record for event, record in events if not self._is_written(event.offset)}
-            if not missing:
+            missing_records = {
+                event.offset: record for event, record in events if not self._is_written(event.offset)
+            }
+            if not missing_records:
                 return True
             line_offsets = self._written_offsets.setdefault(self._position.line, WrittenOffsets())
-            bitmaps = line_offsets.with_offsets(missing)
-            await self._send(producer, list(missing.values()), bitmaps)
+            bitmaps = line_offsets.with_offsets(missing_records)
+            await self._send(producer, list(missing_records.values()), bitmaps)
             committing = True
             await producer.commit_transaction()
         except BaseException as error:

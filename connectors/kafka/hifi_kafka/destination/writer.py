@@ -85,5 +85,7 @@ def _drop_repeated(batches: _Batches) -> None:
         if is_retried and fresh_batch is not None:
             fresh_offsets = {event.offset for event, _ in fresh_batch}
             batch = batches.pop((log, partition, True))
-            if kept := [(event, record) for event, record in batch if event.offset not in fresh_offsets]:
-                batches[log, partition, True] = kept
+            if kept_events := [
+                (event, record) for event, record in batch if event.offset not in fresh_offsets
+            ]:
+                batches[log, partition, True] = kept_events

@@ -71,9 +71,9 @@ class FolderStore:
         if folder.is_dir():
             self._clean(folder)
             return
-        missing = [folder, *(parent for parent in folder.parents if not parent.exists())]
+        missing_folders = [folder, *(parent for parent in folder.parents if not parent.exists())]
         folder.mkdir(parents=True, exist_ok=True)
-        for missing_folder in missing:
+        for missing_folder in missing_folders:
             _sync(missing_folder.parent)
 
     def _clean(self, folder: Path) -> None:
@@ -81,10 +81,10 @@ class FolderStore:
         if self._cleaned == folder:
             return
         self._cleaned = folder
-        before = time.time() - ABANDONED_S
+        abandoned_before_s = time.time() - ABANDONED_S
         for file in folder.glob(f".*{TEMPORARY}"):
             with contextlib.suppress(OSError):  # another process removes it
-                if file.stat().st_mtime < before:
+                if file.stat().st_mtime < abandoned_before_s:
                     file.unlink()
 
 

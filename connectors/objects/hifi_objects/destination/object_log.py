@@ -3,7 +3,7 @@
 A writer begins with number 0. If a number exists, it reads the objects from there to the end, and leaves out the rows
 that they have. If it does not know whether its last object was created, it tries the same number again: either that
 succeeds, and the earlier attempt can succeed no more, or the object is there and is read. So each row is in one object,
-whoever writes it and however late.
+also if several processes write it, or a late attempt arrives.
 """
 
 import asyncio
@@ -43,10 +43,12 @@ class ObjectLog:
     async def append(self, rows: Sequence[Row]) -> None:
         """Write those rows that are not written yet, as one object; of an offset one, also if it is there twice."""
         async with self._lock:
-            while missing := {row[OFFSET]: row for row in rows if row[OFFSET] not in self._written_offsets}:
-                encode = partial(self._format.encode, [*missing.values()])
+            while missing_rows := {
+                row[OFFSET]: row for row in rows if row[OFFSET] not in self._written_offsets
+            }:
+                encode = partial(self._format.encode, [*missing_rows.values()])
                 if await self._store.create(self._object(self._next), encode):
-                    self._written_offsets.add(missing)
+                    self._written_offsets.add(missing_rows)
                     self._next += 1
                     return
                 await self._read_to_end()

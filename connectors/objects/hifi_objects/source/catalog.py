@@ -42,7 +42,7 @@ class KnownObject(NamedTuple):
 class ObjectsAt(NamedTuple):
     """Progress of a source in its objects."""
 
-    reading: str
+    read_id: str
     """Random, for all that is read with this progress: ordinals depend on when objects were seen."""
     next: int = 0
     """Ordinal of the next version that is seen."""
@@ -60,11 +60,13 @@ class ObjectsAt(NamedTuple):
         if entry is None:
             return cls(secrets.token_hex(_TOKEN_BYTES))
         batch = entry["batch"]
-        return cls(**(entry | {"batch": None if batch is None else (batch[0], batch[1])}))
+        values = entry | {"batch": None if batch is None else (batch[0], batch[1])}
+        return cls(values.pop("reading"), **values)
 
     def entry(self) -> dict[str, Any]:
         """The progress as JSON."""
-        return self._asdict()
+        progress = self._asdict()
+        return {"reading": progress.pop("read_id"), **progress}
 
     def others(self) -> "ObjectsAt":
         """Progress from the version after this one on, when the remaining rows of this one are read later."""
@@ -76,7 +78,7 @@ class HeldObject(NamedTuple):
 
     version: KnownObject
     at: ObjectsAt
-    """How far it is read. Only its own rows have this `reading` from now on, so that their positions rise."""
+    """How far it is read. Only its own rows have this `read_id` from now on, so that their positions rise."""
 
     @property
     def entry_name(self) -> str:

@@ -79,9 +79,9 @@ class ReadableFolder:
             if not isinstance(error, FileNotFoundError):
                 problems.append(problem)
 
-        for folder, folders, names in os.walk(root, onerror=fail):
+        for folder, folders, file_names in os.walk(root, onerror=fail):
             folders[:] = [name for name in folders if not name.startswith(_HIDDEN)]
-            for name in names:
+            for name in file_names:
                 file = Path(folder) / name
                 if name.startswith(_HIDDEN) or (
                     file.is_symlink() and not Path(os.path.realpath(file)).is_relative_to(root)

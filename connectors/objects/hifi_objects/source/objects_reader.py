@@ -280,7 +280,7 @@ class ObjectsReader(PolledSource):
                 assert position.batch is not None
                 last_row, accepted_us = position.batch
                 remaining_rows = _estimate(batch.last - first_row, batch.read_bytes, unread_bytes)
-                await turn.write(f"{self.name}/{position.reading}", batch.events, accepted_us, remaining_rows)
+                await turn.write(f"{self.name}/{position.read_id}", batch.events, accepted_us, remaining_rows)
                 writing.at = position._replace(
                     row=batch.last, batch=None if batch.last >= last_row else position.batch
                 )

@@ -43,12 +43,16 @@ class ObjectRowEvents:
         headers, modified_us = self._headers, None
         if (time := rfc3339_or_none(version.modified_us // 1000)) is not None:
             headers, modified_us = [*headers, ("ce_time", time)], version.modified_us
-        before = known_object.position(0)
+        position_before = known_object.position(0)
         events = []
         for row in rows:
             identifier = b"%b/%d" % (name, row.number)
             event = SourceEvent(
-                before + row.number, identifier, row.data, [*headers, ("ce_id", identifier)], modified_us
+                position_before + row.number,
+                identifier,
+                row.data,
+                [*headers, ("ce_id", identifier)],
+                modified_us,
             )
             events.append(self._checked(event, row))
         return events

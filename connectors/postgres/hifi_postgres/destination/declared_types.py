@@ -70,15 +70,18 @@ def same_type(current: str, declared: str) -> bool:
 
 def widens(current: str, declared: str) -> bool:
     """Whether a type has every value of another one, as it is."""
-    (old, *old_sizes, old_array), (new, *new_sizes, new_array) = _parse_type(current), _parse_type(declared)
+    (old_name, *old_sizes, old_array), (new_name, *new_sizes, new_array) = (
+        _parse_type(current),
+        _parse_type(declared),
+    )
     if old_array or new_array:
         return False
     for order in (_WHOLE, _FLOATS):
-        if old in order and new in order and old != new:
-            return order.index(new) > order.index(old) and old_sizes == new_sizes == [None, None]
-    if old == "character varying" and new in _TEXTS:
+        if old_name in order and new_name in order and old_name != new_name:
+            return order.index(new_name) > order.index(old_name) and old_sizes == new_sizes == [None, None]
+    if old_name == "character varying" and new_name in _TEXTS:
         return new_sizes[0] is None or (old_sizes[0] is not None and new_sizes[0] > old_sizes[0])
-    if old == new == "numeric" and old_sizes[0] is not None:
+    if old_name == new_name == "numeric" and old_sizes[0] is not None:
         old_scale, new_scale = old_sizes[1] or 0, new_sizes[1] or 0
         return new_sizes[0] is None or (
             new_scale >= old_scale and new_sizes[0] - new_scale >= old_sizes[0] - old_scale
@@ -92,9 +95,9 @@ def _parse_type(name: str) -> tuple[str, int | None, int | None, bool]:
     match = _TYPE.match(name.strip())
     if match is None:
         return name, None, None, False
-    base = match[1].strip()
+    base_name = match[1].strip()
     zone_suffix = (match[4] or "").strip()
-    full_name = f"{base} {zone_suffix}" if zone_suffix else _ALIASES.get(base, base)
+    full_name = f"{base_name} {zone_suffix}" if zone_suffix else _ALIASES.get(base_name, base_name)
     size, scale = (int(text) if text else None for text in (match[2], match[3]))
     if full_name == "character" and size is None:
         size = 1

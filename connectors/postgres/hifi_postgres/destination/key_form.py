@@ -39,7 +39,7 @@ _USUAL_MOMENT: Final = re.compile(
     r"((?!0000)\d{4}-\d\d-\d\dT(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d)(?:\.(\d{1,6}))?Z?", re.ASCII
 )
 _CYCLE_YEARS: Final = 400
-"""After so many years the Gregorian calendar repeats itself."""
+"""Years after which the Gregorian calendar repeats itself."""
 _MICROSECONDS: Final = 1_000_000
 _DAY_US: Final = 86_400 * _MICROSECONDS
 _BOOLEANS: Final = (("true", "true"), ("yes", "true"), ("false", "false"), ("no", "false"))
@@ -111,8 +111,8 @@ def _floating_form(bits: int, text: str) -> str:
 
 
 def _shortest(number: float) -> str:
-    texts = [f"{number:.{digits}g}" for digits in range(_LEAST_DIGITS, _MOST_DIGITS + 1)]
-    return next((text for text in texts if nearest(float(text), 32) == number), texts[-1])
+    rounded_texts = [f"{number:.{digits}g}" for digits in range(_LEAST_DIGITS, _MOST_DIGITS + 1)]
+    return next((text for text in rounded_texts if nearest(float(text), 32) == number), rounded_texts[-1])
 
 
 def _boolean_form(text: str) -> str:

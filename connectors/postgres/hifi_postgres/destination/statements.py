@@ -184,11 +184,11 @@ class TableStatements:
                 f"there is no table {settings.table}; deliveries wait until there is one",
             )
         needed_columns = [*settings.columns, *settings.attributes, *self._columns.values()]
-        if missing := [name for name in needed_columns if name not in types]:
+        if missing_columns := [name for name in needed_columns if name not in types]:
             raise Missing(
-                f"column {missing[0]} of the table {settings.table}",
-                f"the table {settings.table} has no column {missing[0]}; deliveries wait until it has one. Add it, or "
-                "correct the pipe",
+                f"column {missing_columns[0]} of the table {settings.table}",
+                f"the table {settings.table} has no column {missing_columns[0]}; deliveries wait until it has one. "
+                "Add it, or correct the pipe",
             )
         for name, column in self._columns.items():
             try:
@@ -224,10 +224,10 @@ class TableStatements:
     def _change(self, number: int, event: OutboundEvent) -> EventChange:
         data = exact_fields(event)
         settings = self._settings
-        missing = ABSENT if settings.absent == "keep" else None
-        if missing is ABSENT:
+        missing_value = ABSENT if settings.absent == "keep" else None
+        if missing_value is ABSENT:
             require_source_columns(data, settings.columns)
-        values = [value_at(data, path, missing) for path in settings.columns.values()]
+        values = [value_at(data, path, missing_value) for path in settings.columns.values()]
         values += [event.attribute(attribute) for attribute in settings.attributes.values()]
         for key_number in self._key_numbers:
             if values[key_number] is None or values[key_number] is ABSENT:
@@ -272,19 +272,19 @@ class TableStatements:
             self._require_unchanged_column()
             numbers = [number for number in numbers if change.values[number] is not ABSENT]
             names = (*[self._value_names[number] for number in numbers], *self._position_names)
-        texts = [self._text(number, change.values[number]) for number in numbers]
-        texts += change.position
-        key_texts = [texts[names.index(name)] for name in self._key]
+        value_texts = [self._text(number, change.values[number]) for number in numbers]
+        value_texts += change.position
+        key_texts = [value_texts[names.index(name)] for name in self._key]
         key_forms = [
             key_form(text, self._types[name]) for name, text in zip(self._key, key_texts, strict=True)
         ]
         earlier_key: str | None = None
         if self._has_tombstones:
-            texts.append(orjson.dumps(key_forms).decode())
+            value_texts.append(orjson.dumps(key_forms).decode())
             if key_forms != key_texts:
                 earlier_key = self._earlier_key(key_texts, key_forms)
         key = tuple([key_forms[number] for number in self._lock_order])
-        return RowChange(change.number, change.deletes, names, texts, key, earlier_key)
+        return RowChange(change.number, change.deletes, names, value_texts, key, earlier_key)
 
     def _earlier_key(self, key_texts: list[str | None], key_forms: list[str | None]) -> str | None:
         """The key of a tombstone of 0.1.0rc1; None: it is that of these forms."""
@@ -356,7 +356,7 @@ class TableStatements:
         """Finds the rows that came after a newer one of another log, by their numbers from 1; None: none can have."""
         if self._settings.mode == "append":
             return None
-        names = [*self._settings.key, _LOG, _ACCEPTED]
+        column_names = [*self._settings.key, _LOG, _ACCEPTED]
         earlier_keys = _earlier_keys(rows)
         newer_condition = SQL(
             "present.{log} IS DISTINCT FROM {event_log} AND present.{accepted} > {event_accepted}"
@@ -365,7 +365,7 @@ class TableStatements:
             **self._names, same=self._has_event_key(SQL("present.")), newer=newer_condition
         )
         if self._settings.tombstones is not None:
-            names.append(_KEY)
+            column_names.append(_KEY)
             condition += SQL(
                 " OR EXISTS (SELECT 1 FROM {tombstones} AS present WHERE present.key {is_of_event} AND {newer})"
             ).format(
@@ -373,12 +373,12 @@ class TableStatements:
                 is_of_event=_is_of_event(has_earlier_keys=bool(earlier_keys)),
                 newer=newer_condition,
             )
-        columns = [[row.text(name) for row in rows] for name in names]
+        columns = [[row.text(name) for row in rows] for name in column_names]
         if earlier_keys:
-            names.append(_EARLIER_KEY)
+            column_names.append(_EARLIER_KEY)
             columns.append(earlier_keys)
         statement = SQL("SELECT event.{number} FROM {events} WHERE {where} ORDER BY 1").format(
-            number=Identifier(_NUMBER), events=self._events(names), where=condition
+            number=Identifier(_NUMBER), events=self._events(column_names), where=condition
         )
         return Execution(statement.as_bytes(None), [*map(array_text, columns)])
 

@@ -230,7 +230,7 @@ class PostgresWriter(DestinationWriter):
             Missing: a column cannot be added or widened.
         """
         is_altered = False
-        for name, declared in alterations(self._table_name, types, self._types):
+        for name, type_name in alterations(self._table_name, types, self._types):
             action = (
                 SQL("ALTER {column} TYPE {type}")
                 if name in types
@@ -240,7 +240,7 @@ class PostgresWriter(DestinationWriter):
                 await connection.execute(
                     SQL("ALTER TABLE {table} {action}").format(
                         table=self._table.table,
-                        action=action.format(column=Identifier(name), type=SQL(declared)),
+                        action=action.format(column=Identifier(name), type=SQL(type_name)),
                     )
                 )
             except Error as error:
@@ -248,10 +248,10 @@ class PostgresWriter(DestinationWriter):
                     raise
                 raise Missing(
                     f"column {name} of the table {self._table_name}",
-                    f"the column {name} of the table {self._table_name} cannot become {declared} "
+                    f"the column {name} of the table {self._table_name} cannot become {type_name} "
                     f"({type(error).__name__}); deliveries wait: alter the table yourself",
                 ) from error
-            logger.warning("column-altered", table=self._table_name, column=name, type=declared)
+            logger.warning("column-altered", table=self._table_name, column=name, type=type_name)
             is_altered = True
         return is_altered
 

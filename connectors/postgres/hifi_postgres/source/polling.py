@@ -110,16 +110,16 @@ class SqlPolling(PolledSource):
                 return
             self._refuse_equal(page)
             # Rows before one without a position are written, and the next page begins with that one.
-            if count := positioned([row.place[0] for row in page.rows], progress.last):
+            if count := positioned([row.sort_key[0] for row in page.rows], progress.last):
                 page = page.cut(count)
             if page.following is None:
                 remaining_rows = 0
             elif remaining_rows is None:
-                remaining_rows = await rows.estimate(page.rows[-1].place, upper_bound)
+                remaining_rows = await rows.estimate(page.rows[-1].sort_key, upper_bound)
             else:
                 remaining_rows = max(0, remaining_rows - len(page.rows))
             keys = [row.key for row in page.rows] if self._source.partition_key else []
-            batch_progress = progress.begun([row.place for row in page.rows], keys)
+            batch_progress = progress.begun([row.sort_key for row in page.rows], keys)
             positions, events = batch_progress.positions(), list[SourceEvent]()
             for rows_slice, positions_slice in zip(
                 loop_slices(page.rows), loop_slices(positions), strict=True
@@ -138,12 +138,12 @@ class SqlPolling(PolledSource):
         """
         batch = progress.batch
         assert batch is not None
-        existing_rows = await rows.named(batch.places)
-        keys: Sequence[str | None] = batch.keys or [None] * len(batch.places)
+        existing_rows = await rows.named(batch.sort_keys)
+        keys: Sequence[str | None] = batch.keys or [None] * len(batch.sort_keys)
         events = [
-            self._events.event(existing_rows[place], position, key)
-            for place, position, key in zip(batch.places, progress.positions(), keys, strict=True)
-            if place in existing_rows
+            self._events.event(existing_rows[sort_key], position, key)
+            for sort_key, position, key in zip(batch.sort_keys, progress.positions(), keys, strict=True)
+            if sort_key in existing_rows
         ]
         if events:
             await turn.write(self._partition(progress), events, batch.accepted_us)
@@ -153,15 +153,15 @@ class SqlPolling(PolledSource):
 
     def _partition(self, progress: SqlProgress) -> str:
         """Name of the source partition. Without a key positions depend on nothing but the rows."""
-        return f"{self.name}/{progress.reading}" if self._source.key else self.name
+        return f"{self.name}/{progress.read_id}" if self._source.key else self.name
 
     def _refuse_equal(self, page: Page) -> None:
-        places = [row.place for row in page.rows]
+        sort_keys = [row.sort_key for row in page.rows]
         if page.following is not None:
-            places.append(page.following)
-        if any(value is None for place in places for value in place):
+            sort_keys.append(page.following)
+        if any(value is None for sort_key in sort_keys for value in sort_key):
             raise Misconfigured(f"a column of `key` ({', '.join(self._source.key)}) is null in some row")
-        if any(place == following for place, following in itertools.pairwise(places)):
+        if any(sort_key == following for sort_key, following in itertools.pairwise(sort_keys)):
             order_columns = ", ".join(self._source.order)
             raise Misconfigured(
                 f"several rows have the same {order_columns}: name columns in `key` that identify a row"

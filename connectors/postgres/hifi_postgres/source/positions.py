@@ -46,25 +46,25 @@ def value_of(text: str) -> int:
         return 0
 
 
-def positions(values: Iterable[str], last: int) -> Iterator[int]:
+def positions(values: Iterable[str], last_position: int) -> Iterator[int]:
     """The positions of rows.
 
     Args:
         values: of the column, in the order of the rows.
-        last: position of the row before them; -1: there is none.
+        last_position: position of the row before them; -1: there is none.
 
     Raises:
         Misconfigured: the position of a row would be above 2**64 - 1.
     """
     for value in values:
-        last = max(value_of(value), last + 1)
-        if last > _MOST:
+        last_position = max(value_of(value), last_position + 1)
+        if last_position > _MOST:
             raise Misconfigured(
                 f"a row with {value} in `column` cannot be read: an earlier row has the same value or one close to it, "
                 "and there is no position behind that of the largest bigint. Lower the value in such rows, or name "
                 "another `column`"
             )
-        yield last
+        yield last_position
 
 
 def positioned(values: Sequence[str], last: int) -> int:

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from hifi_postgres.source.positions import positions
 
-Place: TypeAlias = tuple[str, ...]
+SortKey: TypeAlias = tuple[str, ...]
 """The values by which rows are ordered, as text: that of the column, then those of the key."""
 
 ENTRY: Final = "rows"
@@ -25,7 +25,7 @@ class SqlBatch(NamedTuple):
 
     accepted_us: int
     """Accepted time of all of them, microseconds since 1970 UTC."""
-    places: tuple[Place, ...]
+    sort_keys: tuple[SortKey, ...]
     keys: tuple[str | None, ...]
     """Event keys; none of them if the row's own key is the event key. A row that is read again keeps its own, because
     the event key decides the partition of `raw`."""
@@ -34,9 +34,9 @@ class SqlBatch(NamedTuple):
 class SqlProgress(NamedTuple):
     """Progress in a table."""
 
-    reading: str
+    read_id: str
     """Random, for all that is read with this progress. Positions of equal values depend on it."""
-    after: Place | None = None
+    after: SortKey | None = None
     """The last row that was written completely; None: there is none."""
     last: int = _NOTHING
     """Its position."""
@@ -64,11 +64,12 @@ class SqlProgress(NamedTuple):
 
     def entry(self) -> dict[str, Any]:
         """The progress as JSON."""
-        return self._asdict() | {"batch": None if self.batch is None else [*self.batch]}
+        progress = self._asdict() | {"batch": None if self.batch is None else [*self.batch]}
+        return {"reading": progress.pop("read_id"), **progress}
 
-    def begun(self, places: Sequence[Place], keys: Sequence[str | None]) -> "SqlProgress":
+    def begun(self, sort_keys: Sequence[SortKey], keys: Sequence[str | None]) -> "SqlProgress":
         """The progress with a batch, which is not accepted yet."""
-        return self._replace(batch=SqlBatch(0, tuple(places), tuple(keys)))
+        return self._replace(batch=SqlBatch(0, tuple(sort_keys), tuple(keys)))
 
     def accepted(self, accepted_us: int) -> "SqlProgress":
         """The progress to write down before the batch is written.
@@ -82,10 +83,10 @@ class SqlProgress(NamedTuple):
     def positions(self) -> list[int]:
         """The positions of the rows of the batch."""
         assert self.batch is not None
-        return list(positions((place[0] for place in self.batch.places), self.last))
+        return list(positions((sort_key[0] for sort_key in self.batch.sort_keys), self.last))
 
     def completed(self) -> "SqlProgress":
         """The progress after the batch was written."""
         assert self.batch is not None
-        places = self.batch.places
-        return SqlProgress(self.reading, places[-1], self.positions()[-1], self.done + len(places))
+        sort_keys = self.batch.sort_keys
+        return SqlProgress(self.read_id, sort_keys[-1], self.positions()[-1], self.done + len(sort_keys))

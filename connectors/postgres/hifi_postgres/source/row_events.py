@@ -51,13 +51,13 @@ class RowEvents:
             position: of the row.
             key: event key; None: the row's own.
         """
-        row_time_us = time_us(row.place[0])
-        value = row.place[0] if row_time_us is None else rfc3339(row_time_us)
-        identifier = bounded_id("/".join([self._name, value, *row.place[1:]]).encode())
+        row_time_us = time_us(row.sort_key[0])
+        value = row.sort_key[0] if row_time_us is None else rfc3339(row_time_us)
+        identifier = bounded_id("/".join([self._name, value, *row.sort_key[1:]]).encode())
         headers = [*self._headers, ("ce_id", identifier)]
         if row_time_us is not None:
             headers.append(("ce_time", value.encode()))
-        key_values = row.place[1:] or row.place
+        key_values = row.sort_key[1:] or row.sort_key
         event = SourceEvent(position, (key or "/".join(key_values)).encode(), row.data, headers, row_time_us)
         if row.unreadable:
             return refused(event, "unreadable-row", row.unreadable)

@@ -13,7 +13,7 @@ from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_postgres.declaration import PolledDatabase, SqlSource
 from hifi_postgres.judged_address import with_judged_addresses
 from hifi_postgres.source.high_water_marks import HighWaterMark
-from hifi_postgres.source.progress import Place
+from hifi_postgres.source.progress import SortKey
 from hifi_postgres.source.statements import RowStatements, relation
 from hifi_postgres.source.table_row import TableRow, table_row
 
@@ -52,12 +52,12 @@ class Page(NamedTuple):
     """Some rows in their order."""
 
     rows: list[TableRow]
-    following: Place | None
+    following: SortKey | None
     """The row after them; None: it was not asked for, or there is none now."""
 
     def cut(self, count: int) -> "Page":
         """The first rows of this page, at least one."""
-        return self if count >= len(self.rows) else Page(self.rows[:count], self.rows[count].place)
+        return self if count >= len(self.rows) else Page(self.rows[:count], self.rows[count].sort_key)
 
 
 class UnreadableValue(Misconfigured):
@@ -102,7 +102,7 @@ class PostgresRows:
             )
         return HighWaterMark(value, next_transaction, oldest_transaction)
 
-    async def page(self, after: Place | None, upper_bound: str, limit: int) -> Page:
+    async def page(self, after: SortKey | None, upper_bound: str, limit: int) -> Page:
         """The rows after one, up to a value; fewer than the limit if they are large.
 
         Raises:
@@ -113,7 +113,7 @@ class PostgresRows:
         except UnreadableValue:
             return await self._careful_page(after, upper_bound, min(limit, _CAREFUL_ROWS))
 
-    async def _page(self, after: Place | None, upper_bound: str, limit: int) -> Page:
+    async def _page(self, after: SortKey | None, upper_bound: str, limit: int) -> Page:
         query, values = self._statements.page(after, upper_bound, limit + 1)
         page, size = list[TableRow](), 0
         with _failures():
@@ -124,7 +124,7 @@ class PostgresRows:
                     for values_of_row in fetched_rows:
                         row = table_row(values_of_row)
                         if len(page) == limit or (page and size + row.size > _PAGE_BYTES):
-                            return Page(page, row.place)
+                            return Page(page, row.sort_key)
                         page.append(row)
                         size += len(row.data or b"")
                         largest_bytes = max(largest_bytes, row.size)
@@ -133,48 +133,48 @@ class PostgresRows:
                     fetch = max(_FETCH, min(self._most_fetch, _PAGE_BYTES // largest_bytes))
         return Page(page, None)
 
-    async def named(self, places: Sequence[Place]) -> dict[Place, TableRow]:
-        """The rows of these places that still exist."""
+    async def named(self, sort_keys: Sequence[SortKey]) -> dict[SortKey, TableRow]:
+        """The rows of these sort keys that still exist."""
         try:
-            rows = await self._all(*self._statements.named(places))
+            rows = await self._all(*self._statements.named(sort_keys))
         except UnreadableValue:
-            careful_rows = [await self._row(place) for place in places]
-            return {row.place: row for row, _ in careful_rows if row is not None}
-        return {row.place: row for row in map(table_row, rows)}
+            careful_rows = [await self._row(sort_key) for sort_key in sort_keys]
+            return {row.sort_key: row for row, _ in careful_rows if row is not None}
+        return {row.sort_key: row for row in map(table_row, rows)}
 
-    async def _careful_page(self, after: Place | None, upper_bound: str, limit: int) -> Page:
+    async def _careful_page(self, after: SortKey | None, upper_bound: str, limit: int) -> Page:
         """The rows after one, up to a value, read one by one: those that cannot be read say so.
 
         Raises:
             UnreadableValue: all of them cannot, as where a query computes a value for all rows at once.
         """
-        places = await self._all(*self._statements.places(after, upper_bound, limit + 1))
+        sort_keys = await self._all(*self._statements.sort_keys(after, upper_bound, limit + 1))
         page, size, errors = list[TableRow](), 0, list[UnreadableValue]()
-        for place in places[:limit]:
-            row, error = await self._row(place)
+        for sort_key in sort_keys[:limit]:
+            row, error = await self._row(sort_key)
             if row is None:
                 continue
             if page and size + row.size > _PAGE_BYTES:
-                return Page(page, row.place)
+                return Page(page, row.sort_key)
             page.append(row)
             size += len(row.data or b"")
             if error is not None:
                 errors.append(error)
         if errors and len(errors) == len(page) and not any(error.is_of_row for error in errors):
             raise errors[0]
-        return Page(page, places[limit] if len(places) > limit else None)
+        return Page(page, sort_keys[limit] if len(sort_keys) > limit else None)
 
-    async def _row(self, place: Place) -> tuple[TableRow | None, UnreadableValue | None]:
-        """The row of a place, and why it cannot be read; None: it has gone."""
-        if None in place:
-            return TableRow(place, None, None, 0), None
+    async def _row(self, sort_key: SortKey) -> tuple[TableRow | None, UnreadableValue | None]:
+        """The row of a sort key, and why it cannot be read; None: it has gone."""
+        if None in sort_key:
+            return TableRow(sort_key, None, None, 0), None
         try:
-            rows = await self._all(*self._statements.named([place]))
+            rows = await self._all(*self._statements.named([sort_key]))
         except UnreadableValue as error:
-            return TableRow(place, None, None, 0, str(error)), error
+            return TableRow(sort_key, None, None, 0, str(error)), error
         return (table_row(rows[0]), None) if rows else (None, None)
 
-    async def estimate(self, after: Place | None, upper_bound: str) -> int:
+    async def estimate(self, after: SortKey | None, upper_bound: str) -> int:
         """The number of rows after one, up to a value, by PostgreSQL's statistics."""
         plans = await self._all(*self._statements.estimate(after, upper_bound))
         return int(plans[0][0][0]["Plan"]["Plan Rows"])

@@ -10,7 +10,7 @@ from psycopg.sql import SQL, Composable, Composed, Identifier, Placeholder
 
 from hifi.runtime.errors import Misconfigured
 from hifi_postgres.declaration import SqlSource
-from hifi_postgres.source.progress import Place
+from hifi_postgres.source.progress import SortKey
 
 _INTEGERS: Final = frozenset({20, 21, 23})
 _TIMESTAMP: Final = 1114
@@ -41,10 +41,10 @@ class RowStatements:
             Misconfigured: a declared column does not exist, or has a type whose values cannot be followed.
         """
         types = dict(columns)
-        declared = [*source.order, *([] if source.partition_key is None else [source.partition_key])]
-        if missing := [name for name in declared if name not in types]:
+        declared_columns = [*source.order, *([] if source.partition_key is None else [source.partition_key])]
+        if missing_columns := [name for name in declared_columns if name not in types]:
             raise Misconfigured(
-                f"there is no column {missing[0]} (any more); there are {', '.join(types)}. Correct the pipe"
+                f"there is no column {missing_columns[0]} (any more); there are {', '.join(types)}. Correct the pipe"
             )
         kind = types[source.column]
         if kind not in (*_INTEGERS, _TIMESTAMP, _TIMESTAMPTZ):
@@ -86,43 +86,43 @@ class RowStatements:
             " FROM {}{}"
         ).format(self._order[0], self._from, condition)
 
-    def page(self, after: Place | None, upper_bound: str, limit: int) -> tuple[Composed, list[Any]]:
+    def page(self, after: SortKey | None, upper_bound: str, limit: int) -> tuple[Composed, list[Any]]:
         """The rows after one, up to a value, in their order."""
         condition, values = self._between(after, upper_bound)
         statement = self._rows(condition) + SQL(" ORDER BY {} LIMIT %s").format(SQL(", ").join(self._order))
         return statement, [*self._limits(), *values, limit]
 
-    def places(self, after: Place | None, upper_bound: str, limit: int) -> tuple[Composed, list[Any]]:
-        """The places of the rows after one, up to a value, in their order: no other column is computed."""
+    def sort_keys(self, after: SortKey | None, upper_bound: str, limit: int) -> tuple[Composed, list[Any]]:
+        """The sort keys of the rows after one, up to a value, in their order: no other column is computed."""
         condition, values = self._between(after, upper_bound)
         statement = SQL("SELECT {} FROM {} WHERE {} ORDER BY {} LIMIT %s").format(
             self._order_as_text(), self._from, condition, SQL(", ").join(self._order)
         )
         return statement, [*values, limit]
 
-    def named(self, places: Sequence[Place]) -> tuple[Composed, list[Any]]:
-        """The rows of these places, in any order."""
+    def named(self, sort_keys: Sequence[SortKey]) -> tuple[Composed, list[Any]]:
+        """The rows of these sort keys, in any order."""
         row = SQL("({})").format(SQL(", ").join([Placeholder()] * len(self._order)))
         condition = SQL("{} >= %s AND {} <= %s AND {} IN ({})").format(
-            self._order[0], self._order[0], self._place(), SQL(", ").join([row] * len(places))
+            self._order[0], self._order[0], self._sort_key(), SQL(", ").join([row] * len(sort_keys))
         )
-        values = [value for place in places for value in place]
-        return self._rows(condition), [*self._limits(), places[0][0], places[-1][0], *values]
+        values = [value for sort_key in sort_keys for value in sort_key]
+        return self._rows(condition), [*self._limits(), sort_keys[0][0], sort_keys[-1][0], *values]
 
-    def estimate(self, after: Place | None, upper_bound: str) -> tuple[Composed, list[Any]]:
-        """EXPLAIN, with the estimated number of rows, for the rows after a place up to a value."""
+    def estimate(self, after: SortKey | None, upper_bound: str) -> tuple[Composed, list[Any]]:
+        """EXPLAIN, with the estimated number of rows, for the rows after a sort key up to a value."""
         condition, values = self._between(after, upper_bound)
         return SQL("EXPLAIN (FORMAT JSON) SELECT 1 FROM {} WHERE {}").format(self._from, condition), values
 
-    def _place(self) -> Composed:
+    def _sort_key(self) -> Composed:
         return SQL("({})").format(SQL(", ").join(self._order))
 
-    def _between(self, after: Place | None, upper_bound: str) -> tuple[Composed, list[Any]]:
+    def _between(self, after: SortKey | None, upper_bound: str) -> tuple[Composed, list[Any]]:
         upper_condition = SQL("{} <= %s").format(self._order[0])
         if after is None:
             return upper_condition, [upper_bound]
         row = SQL("({})").format(SQL(", ").join([Placeholder()] * len(after)))
-        return SQL("{} > {} AND ").format(self._place(), row) + upper_condition, [*after, upper_bound]
+        return SQL("{} > {} AND ").format(self._sort_key(), row) + upper_condition, [*after, upper_bound]
 
     def _order_as_text(self) -> Composed:
         return SQL(", ").join(SQL("{}::text").format(name) for name in self._order)

@@ -3,26 +3,26 @@
 from collections.abc import Sequence
 from typing import Any
 
-from hifi_postgres.source.progress import Place
+from hifi_postgres.source.progress import SortKey
 
 
 class TableRow:
     """A row that was read.
 
     Attributes:
-        place: of the row.
+        sort_key: of the row.
         key: value of the declared partition key; None: there is none.
         data: all columns as JSON; None: too large.
         size: bytes of the data.
         unreadable: why the row cannot be read, one sentence without its values; empty: it can.
     """
 
-    __slots__ = ("data", "key", "place", "size", "unreadable")
+    __slots__ = ("data", "key", "size", "sort_key", "unreadable")
 
     def __init__(
-        self, place: Place, key: str | None, data: bytes | None, size: int, unreadable: str = ""
+        self, sort_key: SortKey, key: str | None, data: bytes | None, size: int, unreadable: str = ""
     ) -> None:
-        self.place = place
+        self.sort_key = sort_key
         self.key = key
         self.data = data
         self.size = size
@@ -30,6 +30,6 @@ class TableRow:
 
 
 def table_row(values: Sequence[Any]) -> TableRow:
-    """The row of a result of `RowStatements`: place, key, data as text and its size."""
+    """The row of a result of `RowStatements`: sort key, key, data as text and its size."""
     data = values[-2]
     return TableRow(tuple(values[:-3]), values[-3], None if data is None else data.encode(), values[-1])

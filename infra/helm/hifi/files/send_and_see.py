@@ -18,7 +18,7 @@ from typing import TypedDict
 HIFI = "/opt/hifi/bin/hifi"
 PIPE, WITHIN_S = os.environ["PIPE"], float(os.environ["WITHIN_S"])
 event_id = f"helm-test-{uuid.uuid4()}"
-end = time.monotonic() + WITHIN_S
+end_s = time.monotonic() + WITHIN_S
 
 
 class ReportedOutcome(TypedDict):
@@ -59,16 +59,21 @@ def has_arrived(event: ReportedEvent) -> bool:
 
 first_minute = datetime.now(UTC).replace(second=0, microsecond=0)
 event = os.environ["EVENT"].replace("{id}", event_id)
-sent = subprocess.run(
+completed_send = subprocess.run(
     [HIFI, "send", PIPE, "-", "--patience", f"{WITHIN_S:g}"], input=f"{event}\n", text=True, check=False
 )
-if sent.returncode != 0:
+if completed_send.returncode != 0:
     sys.exit(f"{PIPE} did not take the event {event_id}")
 minute_count = (datetime.now(UTC) - first_minute) // timedelta(minutes=1) + 2
 minutes = [first_minute + timedelta(minutes=number) for number in range(minute_count)]
 events: list[ReportedEvent] = []
-while time.monotonic() < end:
-    events = [seen for minute in minutes if minute <= datetime.now(UTC) for seen in answer(minute)]
+while time.monotonic() < end_s:
+    events = [
+        reported_event
+        for minute in minutes
+        if minute <= datetime.now(UTC)
+        for reported_event in answer(minute)
+    ]
     if any(map(has_arrived, events)):
         print(f"the event {event_id} of {PIPE} has arrived at each destination that wants it")
         sys.exit(0)

@@ -12,6 +12,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from hifi.record.record import Record
+from hifi.record.typed_body import RecordBodyReader
 
 _PREFIX: Final = "hifi_"
 """Lets scanners of repositories recognize a token."""
@@ -140,6 +141,9 @@ class RevokedPerson:
         return {"name": self.name, "author": self.author, "at_us": self.at_us}
 
 
+_PERSON: Final = RecordBodyReader(RevokedPerson, "a revoked person", required=["author", "at_us"])
+
+
 class Principals:
     """The principals that exist, by name and by token, and revoked people. Filled from the topic `principals`."""
 
@@ -189,11 +193,7 @@ class Principals:
 
     def _revoke_person(self, name: str, value: bytes) -> None:
         self.revoked[name] = RevokedPerson(name, "", 0)
-        try:
-            body = orjson.loads(value)
-            self.revoked[name] = RevokedPerson(name, str(body["author"]), int(body["at_us"]))
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"not the record of a revoked person: {error}") from None
+        self.revoked[name] = _PERSON.of_value(value, name=name)
 
     def of_token(self, token: str, now_us: int) -> Principal | None:
         """The principal of a token; None: there is none, or the token has expired."""

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from aiokafka.errors import KafkaError
 
+from hifi.control.action_right import ActionRefused
 from hifi.control.principals.audit import Audit, AuditEntry, AuditOutcome
 from hifi.control.principals.principal import (
     PERSON,
@@ -18,7 +19,6 @@ from hifi.control.principals.principal import (
     revocation,
     token_sha256,
 )
-from hifi.control.steps import StepRefused
 from hifi.kafka.last_uses import LastUses
 from hifi.kafka.producer import Producer
 from hifi.kafka.topic_follower import Take
@@ -209,7 +209,7 @@ async def audited(
 
 def _refuses(error: Exception) -> bool:
     """Whether an error was raised before anything was written, and not because Kafka did not answer to a write."""
-    return isinstance(error, Misconfigured | StepRefused) and not isinstance(
+    return isinstance(error, Misconfigured | ActionRefused) and not isinstance(
         error.__context__, KafkaError | Retryable | OSError | TimeoutError
     )
 

@@ -50,7 +50,7 @@ class Deployment:
         reason: why it is so, or what it waits for, for people.
         since_us: when the state began, microseconds since 1970 UTC.
         paused_by: who paused it; empty: nobody.
-        stage: 0 before the canary, 1 with it, and 1 more after each batch; a person forces one stage.
+        stage: number of the batch: 0 before the canary, 1 with it, 1 more after each batch; a person forces one batch.
     """
 
     service: str

@@ -2,7 +2,7 @@
 
 `user_access` is the only source of `hifi acl show`, `hifi acl apply` and the users of `hifi up --secure`. Kafka allows
 DESCRIBE to users that may READ or WRITE, and idempotent writes to those that may write. Transactions are used by the
-actors of a control plane, by manage and by collect: they give one instance at a time the right to take a step, to
+actors of a control plane, by manage and by collect: they give one instance at a time the right to take an action, to
 change the schema registry, or to read a source.
 """
 
@@ -114,12 +114,12 @@ def connect_access(topics: Topics) -> Mapping[str, Access]:
     """
     group = connect_group(topics)
     changes = f"{group}.{ANY}"
-    written = [changes, f"__debezium-heartbeat.{group}.{ANY}"]
+    written_topics = [changes, f"__debezium-heartbeat.{group}.{ANY}"]
     return {
         CONNECT: Access(
-            reads=written,
-            writes=written,
-            creates=written,
+            reads=written_topics,
+            writes=written_topics,
+            creates=written_topics,
             groups=[group],
             transactional_ids=[f"{group}-{ANY}", f"connect-cluster-{group}"],
         ),

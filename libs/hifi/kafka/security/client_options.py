@@ -78,7 +78,7 @@ def client_options(
         options["sasl_mechanism"] = security.mechanism
         read_secret = functools.partial(_secret, security)
         if security.mechanism == "OAUTHBEARER":
-            read_secret()  # one that cannot be read is told now, and not by each connection
+            read_secret()  # a secret that cannot be read raises here, and not in each connection
             options["sasl_oauth_token_provider"] = ClientCredentials(
                 security.token_url,
                 security.user,

@@ -50,8 +50,8 @@ class Masker:
 
     def apply(self, root: LazyObject) -> bool:
         """Mask the fields of an event in place. Returns whether there are any."""
-        names, is_met = "".join(root), False
-        dotted, spellings = "." in names, other_spellings(root, names)
+        joined_names, is_met = "".join(root), False
+        dotted, spellings = "." in joined_names, other_spellings(root, joined_names)
         for paths, replace in self._masks:
             fields: list[tuple[LazyObject, str]] = []
             for path in paths:
@@ -141,8 +141,8 @@ class _MaskedPath:
     def _collect_in_object(
         self, parent: LazyObject, start: int, fields: list[tuple[LazyObject, str]]
     ) -> None:
-        names = "".join(parent)
-        self.collect(parent, start, "." in names, other_spellings(parent, names), fields)
+        joined_names = "".join(parent)
+        self.collect(parent, start, "." in joined_names, other_spellings(parent, joined_names), fields)
 
     def _collect_in(self, elements: list[Any], start: int, fields: list[tuple[LazyObject, str]]) -> None:
         for element in elements:
@@ -156,14 +156,14 @@ class _MaskedPath:
                     self._collect_in(element, start + 1, fields)
 
 
-def other_spellings(members: LazyObject, names: str) -> Mapping[str, Sequence[str]]:
+def other_spellings(members: LazyObject, joined_names: str) -> Mapping[str, Sequence[str]]:
     """The names of an object that are not in the form NFC, by their form NFC.
 
     Args:
         members: of the object.
-        names: all its names as one text. If it is ASCII, as usual, nothing is looked at.
+        joined_names: all its names as one text. If it is ASCII, as usual, nothing is looked at.
     """
-    if names.isascii():
+    if joined_names.isascii():
         return _NONE
     spellings: dict[str, list[str]] = {}
     for name in members:

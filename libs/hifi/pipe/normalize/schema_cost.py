@@ -45,7 +45,7 @@ _Cost = tuple[float, float]
 class _Subschema:
     """The subschemas that a subschema applies to the same value, and to the values in it."""
 
-    own: _Cost = (1.0, 0.0)
+    own_cost: _Cost = (1.0, 0.0)
     in_place: "list[_Subschema]" = field(default_factory=list)
     properties: "dict[str, _Subschema]" = field(default_factory=dict)
     members: "list[_Subschema]" = field(default_factory=list)
@@ -126,7 +126,7 @@ class _SchemaReader:
         return root
 
     def subschemas(self) -> Iterator[_Subschema]:
-        """All that were read."""
+        """All subschemas that were read."""
         yield self._true
         yield from self._known.values()
 
@@ -198,13 +198,13 @@ class _SchemaReader:
         return [(node, url)]
 
 
-def _url(base: str, schema: dict[str, Any]) -> str:
-    """The URL of a schema; `base` if it has none, or what stands there is none, as it may in an example."""
+def _url(base_url: str, schema: dict[str, Any]) -> str:
+    """The URL of a schema; `base_url` if it has none, or what stands there is none, as it may in an example."""
     identifier = schema.get("$id")
     try:
-        return urldefrag(urljoin(base, identifier))[0] if isinstance(identifier, str) else base
+        return urldefrag(urljoin(base_url, identifier))[0] if isinstance(identifier, str) else base_url
     except ValueError:
-        return base
+        return base_url
 
 
 def _subschemas(keyword: str, value: Any) -> Iterable[Any]:
@@ -223,29 +223,29 @@ def _own_cost(schema: dict[str, Any]) -> _Cost:
 
 def _states(pattern: str) -> float:
     """About the states of a pattern: its characters, those of a repetition `{m,n}` n times."""
-    groups, last, position = [0.0], 0.0, 0
+    group_counts, last_count, position = [0.0], 0.0, 0
     while position < len(pattern):
         character = pattern[position]
         repetition = _REPETITION.match(pattern, position)
         if repetition is not None:
             times = int(repetition[2] or repetition[1])
-            groups[-1] += last * max(times - 1, 0)
-            last *= max(times, 1)
+            group_counts[-1] += last_count * max(times - 1, 0)
+            last_count *= max(times, 1)
             position = repetition.end()
             continue
         if character == "(":
-            groups.append(0.0)
+            group_counts.append(0.0)
         elif character not in "*+?|":
-            last = 1.0
-            if character == ")" and len(groups) > 1:
-                last = groups.pop()
+            last_count = 1.0
+            if character == ")" and len(group_counts) > 1:
+                last_count = group_counts.pop()
             elif character == "[":
                 position = max(pattern.find("]", position + 2), position)
             elif character == "\\":
                 position += 1
-            groups[-1] += last
+            group_counts[-1] += last_count
         position += 1
-    return sum(groups)
+    return sum(group_counts)
 
 
 def _costs_by_level(root: _Subschema, subschemas: Iterable[_Subschema]) -> list[_Cost]:
@@ -256,7 +256,7 @@ def _costs_by_level(root: _Subschema, subschemas: Iterable[_Subschema]) -> list[
     """
     ordered_subschemas = _in_order(subschemas)
     branching_subschemas = [subschema for subschema in ordered_subschemas if subschema.branches]
-    costs = {subschema: subschema.own for subschema in ordered_subschemas}
+    costs = {subschema: subschema.own_cost for subschema in ordered_subschemas}
     _add_in_place(branching_subschemas, costs)
     costs_by_level = [costs[root]]
     costs_below = dict.fromkeys(ordered_subschemas, _NOTHING)
@@ -318,22 +318,22 @@ def _in_order(subschemas: Iterable[_Subschema]) -> list[_Subschema]:
         Misconfigured: there is no such order.
     """
     ordered: dict[_Subschema, None] = {}
-    begun: set[_Subschema] = set()
-    for first in subschemas:
-        stack = [] if first in ordered else [(first, iter(first.in_place))]
-        begun.add(first)
+    visited: set[_Subschema] = set()
+    for start in subschemas:
+        stack = [] if start in ordered else [(start, iter(start.in_place))]
+        visited.add(start)
         while stack:
             subschema, parts = stack[-1]
             part = next((part for part in parts if part not in ordered), None)
             if part is None:
                 ordered[subschema] = None
                 stack.pop()
-            elif part in begun:
+            elif part in visited:
                 raise Misconfigured(
                     "a part of the JSON Schema refers to itself for the same value, which has no end"
                 )
             else:
-                begun.add(part)
+                visited.add(part)
                 stack.append((part, iter(part.in_place)))
     return list(ordered)
 
@@ -354,12 +354,12 @@ class _EventCount:
         is_container = isinstance(value, dict | list)
         length = len(value) if isinstance(value, str) else 0
         key = id(subschema), id(value) if is_container else length, is_container
-        if (known := self._counts.get(key)) is not None:
-            return known
+        if (cached_count := self._counts.get(key)) is not None:
+            return cached_count
         self._steps += 1 + (len(value) if is_container else 0)
         if self._steps > _MOST_STEPS:
             raise _TooManySteps
-        evaluations, per_character = subschema.own
+        evaluations, per_character = subschema.own_cost
         count = evaluations + per_character * length
         if isinstance(value, dict):
             for name, member in value.items():

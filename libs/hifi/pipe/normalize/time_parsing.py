@@ -50,7 +50,7 @@ def time_reader(rule: TimeRule) -> Converter:
 
 
 def ignored_part(time_format: str) -> str | None:
-    """What `strptime` reads in this format without using it, or takes for granted; None: nothing.
+    """The part of a time that `strptime` reads in this format without using it, or takes for granted; None: no part.
 
     Args:
         time_format: a pattern, or a name such as `iso8601`.

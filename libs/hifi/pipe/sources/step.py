@@ -72,15 +72,15 @@ def read_aggregate(text: str) -> Aggregate:
         ValueError: it is no call of one of the functions.
     """
     call = _CALL.fullmatch(text)
-    names = ", ".join(AggregateFunction)
+    function_names = ", ".join(AggregateFunction)
     if call is None:
         raise ValueError(
-            f"{text!r} is not one call of {names}; compute with its result in `enrich.derive` of this pipe"
+            f"{text!r} is not one call of {function_names}; compute with its result in `enrich.derive` of this pipe"
         )
     name, argument = call[1].lower(), call[2].strip()
     if name not in set(AggregateFunction):
         reason = _NOT_ALLOWED.get(name, "is not a function of a step")
-        raise ValueError(f"the function `{name}` {reason}; use {names}")
+        raise ValueError(f"the function `{name}` {reason}; use {function_names}")
     function = AggregateFunction(name)
     if argument == "*":
         if function is not AggregateFunction.COUNT:
@@ -179,7 +179,7 @@ class StepJoin(StrictModel):
 
 
 class StepInput(NamedTuple):
-    """What a step reads of one pipe.
+    """The input of a step from one pipe.
 
     Attributes:
         pipe: name.
@@ -271,10 +271,10 @@ class StepSource(CollectedSource):
 
     @model_validator(mode="after")
     def _consistent(self) -> "StepSource":
-        names = [*self.key, *self._result_fields]
-        if repeated_names := sorted({name for name in names if names.count(name) > 1}):
+        field_names = [*self.key, *self._result_fields]
+        if repeated_names := sorted({name for name in field_names if field_names.count(name) > 1}):
             raise ValueError(f"`key` and `fields` have {repeated_names}; names must differ")
-        if reserved_names := sorted(name for name in names if name in self._reserved):
+        if reserved_names := sorted(name for name in field_names if name in self._reserved):
             raise ValueError(f"{reserved_names} are fields that each result has; choose other names")
         self._require_calls()
         if self.backfill != Backfill():
@@ -310,7 +310,7 @@ class StepSource(CollectedSource):
 
     @property
     def inputs(self) -> tuple[StepInput, ...]:
-        """What the step reads: of `from`, and of `with` if it is a join."""
+        """The inputs of the step: from the pipe `from`, and from the pipe `with` if it is a join."""
         read_input = StepInput(self.from_, self.where, self.fields, (), "from")
         if self.join is None:
             return (read_input,)

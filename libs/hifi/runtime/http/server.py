@@ -11,8 +11,8 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from hifi.runtime.errors import Misconfigured
-from hifi.runtime.http.accept import accepting
 from hifi.runtime.http.limits import ConnectionLimits, Gate, limited_connection, raise_open_files_limit, sweep
+from hifi.runtime.http.listener import accepting
 from hifi.runtime.http.tls import HSTS, ServerCertificate
 
 _LIMITS: Final = ConnectionLimits()

@@ -74,8 +74,8 @@ class ServerCertificate:
         states = []
         for file in (self.chain, self.key):
             try:
-                state = file.stat()
-                states.append((state.st_mtime_ns, state.st_size, state.st_ino))
+                file_stat = file.stat()
+                states.append((file_stat.st_mtime_ns, file_stat.st_size, file_stat.st_ino))
             except OSError:
                 states.append((0, 0, 0))
         return tuple(states)

@@ -47,7 +47,7 @@ class BackfillController:
         self._paces: dict[str, SourcePace] = {}
 
     @contextlib.contextmanager
-    def reading(self, pipe: str, backfill: Backfill) -> Iterator[SourcePace]:
+    def source_pace(self, pipe: str, backfill: Backfill) -> Iterator[SourcePace]:
         """The pace of a source while it is read.
 
         Args:

@@ -459,7 +459,7 @@ class KafkaTopicReader:
         raise Fenced(reason)
 
     def _named(self, topic_id: str) -> str:
-        """What commits have of a topic: `<cluster>/<id>`; empty: its id is not known."""
+        """The identity of a topic in commits: `<cluster>/<id>`; empty: its id is not known."""
         return topic_id and f"{self._cluster}/{topic_id}"
 
     def _is_earlier(self, named: str, topic_id: str) -> bool:

@@ -156,7 +156,7 @@ class EventRecord:
 
 
 class DeliveryState(IntEnum):
-    """The stage of a delivery in egest."""
+    """The state of a delivery in egest."""
 
     QUEUED = 0
     TAKEN = 1

@@ -79,8 +79,8 @@ class LaneRoom:
             queued_retries: queued deliveries that the retrier brought back, if this is such a delivery. They may fill
                 half of the lane, so that fresh ones find room.
         """
-        # No lane may hold more than is free in total, so many slow ones leave room for the next (dynamic thresholds:
-        # Choudhury and Hahne, 1998).
+        # No lane may hold more than is free in total: then many slow lanes leave room for the next (dynamic
+        # thresholds: Choudhury and Hahne, 1998).
         budget = self._budget
         if self.events >= self.max_events or self.events >= budget.free_events:
             return False

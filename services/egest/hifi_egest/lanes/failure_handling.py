@@ -106,12 +106,14 @@ class FailureHandling:
         if self._parking.failing:
             self._parking.succeeded()
 
-    def failed(self, request: OutboundRequest, sent: SentRequest) -> None:
+    def failed(self, request: OutboundRequest, sent_request: SentRequest) -> None:
         """Take the steps that follow a failed request."""
-        if isinstance(sent.result, NoResponse) and sent.result.ambiguous:
-            self._count_ambiguous(request, sent.result)
-        decision = self.health.failed(request, sent.result, sent.attempt, sent.ended_s)
-        self._apply_decision(request, decision, sent.ended_s)
+        if isinstance(sent_request.result, NoResponse) and sent_request.result.ambiguous:
+            self._count_ambiguous(request, sent_request.result)
+        decision = self.health.failed(
+            request, sent_request.result, sent_request.attempt, sent_request.ended_s
+        )
+        self._apply_decision(request, decision, sent_request.ended_s)
 
     def _count_ambiguous(self, request: OutboundRequest, response: NoResponse) -> None:
         request.count_ambiguous()

@@ -113,25 +113,27 @@ class Lane:
         self.sender = self._make_sender(destination)
         self.dispatch()
 
-    def replace_revisions(self, declared: Mapping[int, Destination]) -> list[Sender[OutboundRequest]]:
+    def replace_revisions(
+        self, declared_destinations: Mapping[int, Destination]
+    ) -> list[Sender[OutboundRequest]]:
         """Make the senders of revisions that declare the destination otherwise; returns obsolete ones, to be stopped.
 
         Args:
-            declared: revision to the destination as it declares it; revisions that declare the same as the declaration
-                in force need no sender of their own.
+            declared_destinations: revision to the destination as it declares it; revisions that declare the same as the
+                declaration in force need no sender of their own.
         """
-        different = {
+        different_destinations = {
             revision: destination
-            for revision, destination in declared.items()
+            for revision, destination in declared_destinations.items()
             if destination != self.destination
         }
         obsolete = [
             revision
             for revision, earlier in self._revision_senders.items()
-            if different.get(revision) != earlier.destination
+            if different_destinations.get(revision) != earlier.destination
         ]
         stopped = [self._revision_senders.pop(revision).sender for revision in obsolete]
-        for revision, destination in different.items():
+        for revision, destination in different_destinations.items():
             if revision not in self._revision_senders:
                 sender = self._make_sender(destination)
                 self._revision_senders[revision] = _RevisionSender(destination, sender)
@@ -338,17 +340,19 @@ class Lane:
             if not sender.ready:
                 self._failures.hand_over_unusable(request, sender.missing)
                 return
-            sent = await sender.send(request)
-            if not isinstance(sent, Unsendable) or not self._failures.dead_letter_unsendable(request, sent):
+            sent_request = await sender.send(request)
+            if not isinstance(sent_request, Unsendable) or not self._failures.dead_letter_unsendable(
+                request, sent_request
+            ):
                 break
-        if isinstance(sent, SplitBatch):
+        if isinstance(sent_request, SplitBatch):
             self._failures.split(request)
-        elif not isinstance(sent, SentRequest):
+        elif not isinstance(sent_request, SentRequest):
             self._failures.postpone(request)
-        elif 200 <= sent.attempt.status < 300:
-            self._succeeded(request, sent)
+        elif 200 <= sent_request.attempt.status < 300:
+            self._succeeded(request, sent_request)
         else:
-            self._failures.failed(request, sent)
+            self._failures.failed(request, sent_request)
 
     def _choose_sender(self, request: OutboundRequest) -> tuple[Sender[OutboundRequest], int]:
         """The sender of a request's first delivery, and how many deliveries from the first on have the same one."""
@@ -361,11 +365,11 @@ class Lane:
         )
         return (senders[0] if senders else self.sender), same_count
 
-    def _succeeded(self, request: OutboundRequest, sent: SentRequest) -> None:
+    def _succeeded(self, request: OutboundRequest, sent_request: SentRequest) -> None:
         """Record the deliveries of a request that the destination accepted, and measure it."""
-        deliveries, attempt = request.deliveries, sent.attempt
-        self._failures.succeeded(request.permit, sent.ended_s)
-        self._admission.delivered(len(deliveries), sent.took_s, sent.ended_s)
+        deliveries, attempt = request.deliveries, sent_request.attempt
+        self._failures.succeeded(request.permit, sent_request.ended_s)
+        self._admission.delivered(len(deliveries), sent_request.took_s, sent_request.ended_s)
         self._delivered_count.inc(len(deliveries))
         self._delivery_seconds.observe_all(
             [

@@ -105,7 +105,9 @@ class Lanes:
             for revision in self._registry.in_use()
             if revision.pipe.pipe == pipe and not revision.current
         }
-        return {number: declared for number, declared in declarations.items() if declared is not None}
+        return {
+            number: declaration for number, declaration in declarations.items() if declaration is not None
+        }
 
     def _open_lane(self, pipe: str, destination: str) -> Lane | None:
         declaration = declared_destination(self._registry, pipe, destination)

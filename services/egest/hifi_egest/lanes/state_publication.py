@@ -28,20 +28,20 @@ class StatePublication:
         self._write = write
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def publish(self, name: DestinationName, known: StateChange, change: StateChange) -> None:
-        """Publish `change` unless the destination's state is another one than `known` by now, or Kafka is away."""
-        task = asyncio.get_running_loop().create_task(self._publish(name, known, change))
+    def publish(self, name: DestinationName, earlier_change: StateChange, change: StateChange) -> None:
+        """Publish `change` unless the destination's state is not `earlier_change` any more, or Kafka is away."""
+        task = asyncio.get_running_loop().create_task(self._publish(name, earlier_change, change))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _publish(self, name: DestinationName, known: StateChange, change: StateChange) -> None:
+    async def _publish(self, name: DestinationName, earlier_change: StateChange, change: StateChange) -> None:
         try:
             await self._destinations.refresh()
         except (KafkaError, OSError) as error:
             logger.warning("destination-state-unread", error=repr(error), **name._asdict())
             return
         newest_change = self._destinations.states.get(name)
-        if newest_change == known:
+        if newest_change == earlier_change:
             self._write(name, change)
         else:
             logger.info(

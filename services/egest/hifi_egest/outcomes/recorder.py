@@ -211,7 +211,7 @@ class Outbox:
         """Has the error if Kafka answers and records still cannot be written; egest must stop then."""
         self._pending: dict[_Target, list[Entry]] = {}
         self._owned: dict[Sending, tuple[AssignedPartition, list[Entry]]] = {}
-        """What was sent with an owner and is not acknowledged yet."""
+        """Records that were sent with an owner and are not acknowledged yet."""
         self._owner_check: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 

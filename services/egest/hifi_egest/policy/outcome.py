@@ -213,7 +213,7 @@ def _after_failure(
     tiers: Sequence[Tier],
     jitter: float | None,
 ) -> RetryLocally | RetryLater | DeadLettered:
-    """What follows a recoverable result; `jitter`: see `decide`; None: local retries are not possible."""
+    """The action after a recoverable result; `jitter`: see `decide`; None: local retries are not possible."""
     reason, detail = _reason_and_detail(result)
     if counts.attempts >= policy.max_attempts:
         return DeadLettered("gave-up", f"{counts.attempts} requests were sent; the last one: {detail}")

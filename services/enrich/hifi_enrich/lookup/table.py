@@ -32,13 +32,14 @@ class LookupTable:
     def loss(self, reloaded: "LookupTable", lookup: Lookup) -> str | None:
         """The loss of a reloaded table beyond the bound of its lookup; None: it may replace this table."""
         counts = [("rows", len(self.rows), len(reloaded.rows))]
-        names = [f"values of the field {name}" for name in lookup.fields]
-        counts += zip(names, self.values, reloaded.values, strict=True)
-        for noun, before, after in counts:
-            if after < before * (1 - lookup.shrink):
+        value_nouns = [f"values of the field {name}" for name in lookup.fields]
+        counts += zip(value_nouns, self.values, reloaded.values, strict=True)
+        for noun, count_before, count_after in counts:
+            if count_after < count_before * (1 - lookup.shrink):
                 return (
-                    f"it has {after:,} {noun} instead of {before:,}, a loss above `shrink: {lookup.shrink:g}`; the old"
-                    " table stays in use: correct it, or declare a larger `shrink`"
+                    f"it has {count_after:,} {noun} instead of {count_before:,}, a loss above"
+                    f" `shrink: {lookup.shrink:g}`; the old table stays in use: correct it, or declare a larger"
+                    " `shrink`"
                 )
         return None
 

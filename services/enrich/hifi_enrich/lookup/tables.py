@@ -26,8 +26,8 @@ from hifi_enrich.lookup.table import LookupTable, build_table
 
 _LIMITS: Final = ReadLimits()
 HEAP_SHARE: Final = 6
-"""One part in so many of Spark's heap is for lookups. While a table is copied it needs three times its memory, and the
-copy that it replaces stays in use."""
+"""Lookups have this fraction of Spark's heap, as its denominator. While a table is copied it needs three times its
+memory, and the copy that it replaces stays in use."""
 _RETRY_WAIT_S: Final = 1.0
 """Time that pipes wait for a table that could not be read before, seconds: another pipe's may be the one that hangs."""
 
@@ -258,14 +258,14 @@ class LookupTables:
         """
         with self._heap_lock:
             self._heap_bytes = {
-                held: named_size
-                for held, named_size in self._heap_bytes.items()
-                if held in self._caches or held in self._readings
+                held_table: named_size
+                for held_table, named_size in self._heap_bytes.items()
+                if held_table in self._caches or held_table in self._readings
             }
             other_bytes = sum(
                 size
-                for held, (held_name, size) in self._heap_bytes.items()
-                if held != key and held_name != name
+                for held_table, (held_name, size) in self._heap_bytes.items()
+                if held_table != key and held_name != name
             )
             if other_bytes + table.heap_bytes > self._most_heap_bytes:
                 raise Misconfigured(

@@ -230,7 +230,7 @@ class DataFrameBuilder:
         pipe_index = self._value_of(plan.pipe_index, name, "java.lang.Integer")
         return catalyst.column(catalyst.call(pipe_index, "intValue", "int"))
 
-    def _fixed_destinations(self, plan: QueryPlan, names: Sequence[JavaObject]) -> Column:
+    def _fixed_destinations(self, plan: QueryPlan, pipe_names: Sequence[JavaObject]) -> Column:
         """The fixed destinations of the first of the names that is in the plan; null if it has none."""
         catalyst = self._catalyst
         destinations = [
@@ -242,11 +242,11 @@ class DataFrameBuilder:
                     self._value_of(plan.fixed_destinations, name, _JAVA_STRING),
                 )
             )
-            for name in names
+            for name in pipe_names
         ]
         if len(destinations) == 1:
             return destinations[0]
-        return F.when(self._pipe_index(plan, names[0]).isNotNull(), destinations[0]).otherwise(
+        return F.when(self._pipe_index(plan, pipe_names[0]).isNotNull(), destinations[0]).otherwise(
             destinations[1]
         )
 

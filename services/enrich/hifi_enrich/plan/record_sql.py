@@ -119,12 +119,12 @@ def destinations() -> str:
     It is empty where there is no `result`, as for heartbeats.
     """
     destination_headers = f"filter(headers, h -> h.key = '{DESTINATION}')"
-    names = "split(substring_index(result.to, ';', 1), ',')"
-    limited_names = (
-        f"array_join(filter({names}, name -> name = cast({destination_headers}[0].value as string)), ',')"
+    names_sql = "split(substring_index(result.to, ';', 1), ',')"
+    limited_names_sql = (
+        f"array_join(filter({names_sql}, name -> name = cast({destination_headers}[0].value as string)), ',')"
     )
-    replayed_names = f"if(size({destination_headers}) > 0, {limited_names}, result.to)"
-    return f"coalesce(if({_REPLAYED}, {replayed_names}, result.to), '')"
+    replayed_names_sql = f"if(size({destination_headers}) > 0, {limited_names_sql}, result.to)"
+    return f"coalesce(if({_REPLAYED}, {replayed_names_sql}, result.to), '')"
 
 
 def output_value() -> str:

@@ -64,12 +64,12 @@ def read_range(
 def made_up_record(spark: SparkSession) -> DataFrame:
     """One record of partition 0, in the columns of Spark's Kafka source, that no service takes for an event."""
     # The columns depend on a row, so that tasks evaluate them.
-    text = F.col("id").cast("string")
-    data = text.cast("binary")
+    id_text = F.col("id").cast("string")
+    id_bytes = id_text.cast("binary")
     return spark.range(1).select(
-        data.alias("key"),
-        data.alias("value"),
+        id_bytes.alias("key"),
+        id_bytes.alias("value"),
         F.col("id").cast("int").alias("partition"),
-        F.array(F.struct(text.alias("key"), data.alias("value"))).alias("headers"),
+        F.array(F.struct(id_text.alias("key"), id_bytes.alias("value"))).alias("headers"),
         F.timestamp_millis(F.col("id")).alias("timestamp"),
     )

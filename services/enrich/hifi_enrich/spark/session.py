@@ -84,8 +84,10 @@ def connector_jars(setting: str) -> list[Path]:
     if not setting:
         return installed_jars("spark")
     paths = [Path(text) for text in setting.split(",") if text]
-    if missing := [str(path) for path in paths if not path.is_file()]:
-        raise Misconfigured(f"HIFI_ENRICH_SPARK_JARS names files that do not exist: {', '.join(missing)}")
+    if missing_paths := [str(path) for path in paths if not path.is_file()]:
+        raise Misconfigured(
+            f"HIFI_ENRICH_SPARK_JARS names files that do not exist: {', '.join(missing_paths)}"
+        )
     return paths
 
 

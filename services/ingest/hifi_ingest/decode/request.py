@@ -324,5 +324,5 @@ def _oversized(events: Sequence[DecodedEvent], limits: DecodeLimits) -> Iterator
 
 def _require_format(required: Format, pipe: PipeFormats) -> None:
     if required not in pipe.formats:
-        declared = " and ".join(sorted(pipe.formats))
-        raise Problem(415, f"this pipe accepts {declared} only")
+        formats_text = " and ".join(sorted(pipe.formats))
+        raise Problem(415, f"this pipe accepts {formats_text} only")

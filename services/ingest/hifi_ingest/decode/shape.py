@@ -43,20 +43,20 @@ class Shape:
         self._in_string = opening_quote >= 0
         if self._in_string:
             punctuation = punctuation[:opening_quote]
-        depth, outer, inner = self._depth, 0, 0
+        depth, outer_commas, inner_commas = self._depth, 0, 0
         for character in punctuation:
             if character == _COMMA:
                 if depth == 1:
-                    outer += 1
+                    outer_commas += 1
                 elif depth == 2:
-                    inner += 1
+                    inner_commas += 1
             elif character == _OPEN:
                 depth += 1
             else:
                 depth -= 1
         self._depth = depth
-        self.outer += outer
-        self.inner += inner
+        self.outer += outer_commas
+        self.inner += inner_commas
 
 
 def chunks(body: bytes) -> Iterator[bytes]:

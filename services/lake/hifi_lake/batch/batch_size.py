@@ -43,11 +43,11 @@ class BatchSize:
         Returns:
             Whether batches are smaller now.
         """
-        before = self.records
+        records_before = self.records
         if NO_SPACE in error:
             self._finished_count = 0
-            self.records = min(before, max(_LEAST, records // 2))
-        return self.records < before
+            self.records = min(records_before, max(_LEAST, records // 2))
+        return self.records < records_before
 
     def finish(self, records: int, most: int) -> None:
         """Note a batch that was written: some of them double the size again, and one without a backlog restores it.

@@ -1,4 +1,4 @@
-"""What a query has observed of its rows."""
+"""Figures that a query has observed of its rows."""
 
 from typing import Any, Final
 

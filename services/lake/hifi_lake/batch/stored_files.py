@@ -85,11 +85,11 @@ class StoredFiles:
         """
         parallel_tasks = min(self._spark.sparkContext.defaultParallelism, math.ceil(row_count / _TASK_ROWS))
         task_count = max(1, parallel_tasks, math.ceil(row_count / self._file_rows))
-        written = Observation()
-        rows = rows.observe(written, sql.count(sql.lit(1)).alias("rows"))
+        observation = Observation()
+        rows = rows.observe(observation, sql.count(sql.lit(1)).alias("rows"))
         writer = rows.coalesce(task_count).write
         if self._commits.table.spec().fields:
             writer = rows.withColumn(DAY, sql.to_date(ACCEPTED)).coalesce(task_count).write.partitionBy(DAY)
         folder = self._store.new_folder()
         writer.option("maxRecordsPerFile", self._file_rows).parquet(folder)
-        return self._store.publish(folder, int(observed(written)["rows"]))
+        return self._store.publish(folder, int(observed(observation)["rows"]))

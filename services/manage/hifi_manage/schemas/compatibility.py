@@ -75,7 +75,7 @@ class _Resolution:
             yield f"{_location(path)}: the writer's {writer['name']} and the reader's {reader['name']} differ in name"
         elif kind in {"record", "error"}:
             pair = (reader["name"], writer["name"])
-            if pair not in self._comparing:  # else whoever compares them sees to it
+            if pair not in self._comparing:  # otherwise a caller of this method compares them
                 self._comparing.add(pair)
                 try:
                     yield from self._fields(reader, writer, path)
@@ -105,8 +105,8 @@ class _Resolution:
 def _simple(reader: Mapping[str, Any], writer: Mapping[str, Any], path: str) -> Iterator[str]:
     """Compare two types of the same kind that have no types within."""
     if reader["type"] == "enum" and "default" not in reader:
-        if missing := sorted(set(writer["symbols"]) - set(reader["symbols"])):
-            yield f"{_location(path)}: the reader has no symbol {', '.join(missing)}, and no default symbol"
+        if missing_symbols := sorted(set(writer["symbols"]) - set(reader["symbols"])):
+            yield f"{_location(path)}: the reader has no symbol {', '.join(missing_symbols)}, and no default symbol"
     elif reader["type"] == "fixed" and reader["size"] != writer["size"]:
         yield f"{_location(path)}: the writer's size is {writer['size']} and the reader's {reader['size']}"
     decimals = _decimal(reader), _decimal(writer)

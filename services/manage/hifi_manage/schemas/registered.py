@@ -240,17 +240,20 @@ class Registered:
         return list(texts.values())
 
     def _take_version(self, subject: str, number: int, version: Version | None) -> None:
+        identity = b"" if version is None else version.body.identity
         versions_by_number = self.subjects.setdefault(subject, {})
         previous_version = versions_by_number.pop(number, None)
         if previous_version is not None:
             version_keys = self._version_keys[previous_version.id]
             version_keys.discard((subject, number))
             if not version_keys:
-                del self._version_keys[previous_version.id], self._ids[previous_version.body.identity]
+                del self._version_keys[previous_version.id]
+                if self._ids.get(previous_version.body.identity) == previous_version.id:
+                    del self._ids[previous_version.body.identity]
         if version is not None:
             versions_by_number[number] = version
             self._version_keys.setdefault(version.id, set()).add((subject, number))
-            self._ids[version.body.identity] = version.id
+            self._ids[identity] = version.id
         if not versions_by_number:
             del self.subjects[subject]
 

@@ -333,11 +333,11 @@ class ManagementApi:
         if principal.pipes:
             raise Problem(403, "Only administrators of the whole stream may list the principals.")
         state = self._state
-        by_name, revoked = state.principals.by_name, state.principals.revoked
+        principals_by_name, revoked = state.principals.by_name, state.principals.revoked
         answer: PrincipalList = {
             "principals": [
                 {**entry.json(), "last_used_us": state.uses.at_us(entry.name, entry.at_us)}
-                for _, entry in sorted(by_name.items())
+                for _, entry in sorted(principals_by_name.items())
             ],
             "revoked": [revoked[name].json() for name in sorted(revoked)],
         }

@@ -113,18 +113,18 @@ class FunctionRunner:
                 break
             try:
                 await self._start(worker, function)
-                sent, number = len(answers), worker.sent_calls
+                sent_count, number = len(answers), worker.sent_calls
                 start_s, lost_at_start_s = monotonic_s(), worker.starved_s + worker.paused_s
                 while len(answers) < len(data):
                     if (
-                        sent < len(data)
-                        and sent - len(answers) <= _AHEAD // 2
+                        sent_count < len(data)
+                        and sent_count - len(answers) <= _AHEAD // 2
                         and not (answers and answer_round.full)
                     ):
                         end = min(len(answers) + _AHEAD, len(data))
-                        worker.send(data[sent:end])
-                        sent = end
-                    if sent == len(answers):
+                        worker.send(data[sent_count:end])
+                        sent_count = end
+                    if sent_count == len(answers):
                         return answers
                     if monotonic_s() - start_s > budget_s and (
                         monotonic_s() - start_s - (worker.starved_s + worker.paused_s - lost_at_start_s)

@@ -1,4 +1,4 @@
-"""Time for which the event loop stood still: whoever waits for something has not waited meanwhile."""
+"""Time for which the event loop stood still, which does not count as waiting time."""
 
 import asyncio
 import contextlib

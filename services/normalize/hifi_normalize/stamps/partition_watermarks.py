@@ -60,8 +60,8 @@ class PartitionWatermarks:
 
     Attributes:
         marks: pipe to its watermark before `next_offset`, milliseconds since 1970 UTC; None: it had no event.
-        next_offset: the first offset that was not stamped, which whoever stamps sets after records of other pipes;
-            None: no record was read since the assignment.
+        next_offset: the first offset that was not stamped; the caller sets it after records of other pipes; None: no
+            record was read since the assignment.
         pipes_offset: offset in the topic `pipes` that the stamped pipes were decided at.
         later_at: offset from which on a decision holds that `go_to` still has to apply.
         unsure: pipes of decisions that may not be kept yet; their events must wait.
@@ -206,15 +206,15 @@ class PartitionWatermarks:
         if self.next_offset is None or self.next_offset < self._stamped_to:
             return  # records are handled again
         undecided = {change.pipe for change in self._decisions()}
-        taken = self.marks.keys() | self._kept.keys() | undecided
+        stamped_pipes = self.marks.keys() | self._kept.keys() | undecided
         decided = set()
         for pipe in sorted(self.marks.keys() - pipes - undecided):
             self._decide(pipe, _END)
             decided.add(pipe)
-        for pipe in sorted(pipes - taken):
-            if kept_bytes([*taken, pipe]) > MAX_KEPT_BYTES:
+        for pipe in sorted(pipes - stamped_pipes):
+            if kept_bytes([*stamped_pipes, pipe]) > MAX_KEPT_BYTES:
                 break
-            taken.add(pipe)
+            stamped_pipes.add(pipe)
             self._decide(pipe, _BEGIN)
             self._seen_s[pipe] = now_s
             decided.add(pipe)

@@ -61,7 +61,7 @@ KINDS: Final = {
 OwnerChannel = Literal["webhook", "email"]
 """A channel by which the owner of a pipe is notified."""
 ACTION_PREFIX: Final = "action/"
-"""Of the ids of silences that steps of the control plane make."""
+"""Of the ids of silences that actions of the control plane make."""
 Key = tuple[str, str, str]
 """Kind, pipe (or empty), subject (a destination, a group, or empty)."""
 
@@ -138,12 +138,12 @@ class AlarmSilence:
         """Whether it applies to an alarm now."""
         filters = zip((self.kind, self.pipe, self.subject), key, strict=True)
         return self.from_us <= now_us < self.until_us and all(
-            expected in ("", actual) for expected, actual in filters
+            filter_text in ("", alarm_text) for filter_text, alarm_text in filters
         )
 
     @property
     def of_action(self) -> bool:
-        """Whether a step of the control plane made it, rather than a person."""
+        """Whether an action of the control plane made it, rather than a person."""
         return self.id.startswith(ACTION_PREFIX)
 
 
@@ -225,7 +225,7 @@ class Alarms:
     def _silenced(self, key: Key, alarm: Alarm | None, now_us: int) -> str | None:
         """Reason of a silence that applies now; None: none does.
 
-        A step of the control plane explains alarms that start while it runs, and none that was notified before.
+        An action of the control plane explains alarms that start while it runs, and none that was notified before.
         """
         is_notified = alarm is not None and alarm.silenced is None
         return next(

@@ -4,11 +4,13 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 import aiohttp
 import orjson
+from pydantic import TypeAdapter
 
 from hifi.record.typed_body import RecordBodyReader
 from hifi.runtime import log
@@ -26,6 +28,8 @@ _BACKOFF_S = (0.5, 2, 10, 30)
 
 _SILENCE: Final = RecordBodyReader(AlarmSilence, "a silence")
 _ALARM: Final = RecordBodyReader(Alarm, "an alarm")
+_TOLD: Final = TypeAdapter(list[str])
+"""Channels, of which a later release may have more."""
 
 logger = log.get(__name__)
 
@@ -59,7 +63,7 @@ class AlarmNotifier:
         """
         if not key or not value:
             return
-        body = orjson.loads(value)
+        body: Any = orjson.loads(value)
         if key.startswith(b"silence/"):
             silence = _SILENCE.of_json(body)
             self.alarms.silences[silence.id] = silence
@@ -70,8 +74,9 @@ class AlarmNotifier:
             ]:
                 del self.alarms.silences[old_id]
             return
-        _ALARM.of_json(body)
-        self._remember(body)
+        alarm = _ALARM.of_json(body)
+        _TOLD.validate_python(body.get("told", []))
+        self._remember(body | asdict(alarm))
 
     @property
     def notified(self) -> list[Alarm]:
@@ -105,8 +110,8 @@ class AlarmNotifier:
         """Update all alarms and notify of starts and ends; without Kafka (no publisher) by log and webhook only."""
         step_us = now_us()
         for alarm in self.alarms.step(holding, step_us):
-            body, state = alarm.json(), _state(alarm)
-            webhook_id = f"{alarm.id}/{state}"
+            body, alarm_state = alarm.json(), _state(alarm)
+            webhook_id = f"{alarm.id}/{alarm_state}"
             if alarm.id in self._by_id and alarm.ended_us is None:
                 # Receivers may drop an id that they know, and the start may have been posted before the silence.
                 webhook_id += f"/{step_us}"
@@ -114,7 +119,7 @@ class AlarmNotifier:
             is_silenced = alarm.silenced is not None
             log_event = logger.info if alarm.ended_us is not None or is_silenced else logger.error
             log_event(
-                "alarm-silenced" if alarm.ended_us is None and is_silenced else f"alarm-{state}",
+                "alarm-silenced" if alarm.ended_us is None and is_silenced else f"alarm-{alarm_state}",
                 **{name: value for name, value in self._linked(body).items() if name != "summary"},
             )
             if not is_silenced and self._webhook is not None:

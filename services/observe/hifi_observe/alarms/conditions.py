@@ -229,9 +229,9 @@ def _step(store: MinuteStore, pipe: str, now_us: int) -> dict[Key, str]:
     ]
     if not recent_findings:
         return {}
-    texts = [_finding_text(finding) for finding in recent_findings]
+    finding_texts = [_finding_text(finding) for finding in recent_findings]
     pipes = " and ".join([step["reads"], *step["joined"]])
-    return {("step-loss", pipe, ""): f"of {pipes}: {'; '.join(texts[-_SHOWN_FINDINGS:])}"}
+    return {("step-loss", pipe, ""): f"of {pipes}: {'; '.join(finding_texts[-_SHOWN_FINDINGS:])}"}
 
 
 def _finding_text(finding: StepFindingJson) -> str:

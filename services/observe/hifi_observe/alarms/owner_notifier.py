@@ -102,7 +102,7 @@ class OwnerNotifier:
             try:
                 async with asyncio.timeout(_TIMEOUT_S):
                     await (self._post(alarm, owner) if channel == "webhook" else self._mail(alarm, owner))
-            except Exception as error:  # noqa: BLE001 - an address may break anything; other owners must be told
+            except Exception as error:  # noqa: BLE001 - any error of an address; the other owners get their message
                 logger.warning("owner-not-told", alarm=alarm.id, way=channel, error=repr(error))
                 continue
             all_channels.append(channel)

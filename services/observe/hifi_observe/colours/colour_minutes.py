@@ -151,8 +151,8 @@ def _judge(
 ) -> Judgement:
     """Judge the sum of the colours.
 
-    Deliveries to a destination with an SLO of its own cannot be told apart in the sum: there, what a colour has found
-    by itself counts.
+    Deliveries to a destination with an SLO of its own cannot be separated in the sum: there, the judgement of each
+    colour counts.
     """
     rows, lags = list(rows), Sketch()
     for row in rows:
@@ -170,14 +170,14 @@ def _judge(
 def _intake(rows: Iterable[Mapping[str, Any]], front: Mapping[str, Any] | None) -> IngestHealth:
     """Ingest of both colours and the front are one: it is silent when both colours are, or the front is."""
     intakes = [IngestHealth.of(row["intake"]) for row in rows]
-    failed, answered = refusals(front)
+    failed_count, answered_count = refusals(front)
     gap_s = min((intake.gap_s for intake in intakes if intake.gap_s is not None), default=None)
     if front is not None:
         gap_s = max(front["gap_s"], gap_s or 0.0)
     return IngestHealth(
         gap_s,
-        failed + sum(intake.failed for intake in intakes),
-        answered + sum(intake.answered for intake in intakes),
+        failed_count + sum(intake.failed for intake in intakes),
+        answered_count + sum(intake.answered for intake in intakes),
         sum(intake.paused for intake in intakes),
     )
 

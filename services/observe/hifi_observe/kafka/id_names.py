@@ -74,7 +74,7 @@ class IdNames:
             for event in (*ids.lost, *ids.late)
         ]
         try:
-            names = await self._find_names(merged, events)
+            names_by_identity = await self._find_names(merged, events)
         except Overloaded:
             return
         except Retryable as error:
@@ -82,12 +82,12 @@ class IdNames:
             return
         if self._store.ids[pipe].get(minute) != ids_json:
             return  # the minute was amended meanwhile
-        named_json = replace(ids, names={**ids.names, **names}, looked_up=True).dump()
+        named_json = replace(ids, names={**ids.names, **names_by_identity}, looked_up=True).dump()
         key = record_keys.ids(pipe, minute)
         self._store.take(key, orjson.dumps(named_json))
         await self._publisher.pipe(pipe, [(key, named_json)])
 
     async def _find_names(self, merged: dict[str, Any], events: list[dict[str, Any]]) -> dict[str, str]:
         with self._slots.take():
-            names = await record_lookup.ce_ids(self._settings, self._settings.topics, merged, events)
-        return {f"{epoch}:{sequence}": name for (epoch, sequence), name in names.items()}
+            ids_by_event = await record_lookup.ce_ids(self._settings, self._settings.topics, merged, events)
+        return {f"{epoch}:{sequence}": name for (epoch, sequence), name in ids_by_event.items()}

@@ -96,7 +96,7 @@ async def _read_settled(consumer: Any, tps: list[TopicPartition], published: "Pu
 
 
 class PublishedLedger:
-    """What the topic `minutes` has of the ledger of one partition number; it reads nothing itself.
+    """The ledger of one partition number as the topic `minutes` has it; it reads nothing itself.
 
     Args:
         topic: name of the topic, for the log.

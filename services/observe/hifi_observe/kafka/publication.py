@@ -41,11 +41,11 @@ async def publish_minutes(
     """Pipe to records that the store has, but not Kafka."""
     while True:
         # Deleted pipes, too, until nothing of them is kept.
-        names = {
+        kept_pipes = {
             *pipes.names(),
             *(pipe for kept in store.kept() for pipe, minutes in kept.items() if minutes),
         }
-        owned_pipes = merger.owned(sorted(names), partitions.numbers)
+        owned_pipes = merger.owned(sorted(kept_pipes), partitions.numbers)
         for pipe in unpublished.keys() - set(owned_pipes):
             del unpublished[pipe]  # its owner publishes newer ones
         for pipe in owned_pipes:
@@ -70,7 +70,7 @@ async def publish_minutes(
 
 @dataclass(frozen=True, slots=True)
 class _LedgerFigures:
-    """What the next publication of a ledger needs of those before."""
+    """Figures of earlier publications of a ledger that the next one needs."""
 
     ledger: PartitionLedger
     window: figures.LagWindow

@@ -62,7 +62,10 @@ class LookupSlots:
 
 
 async def ce_ids(
-    settings: ServiceSettings, topics: Topics, merged: Mapping[str, Any], lost: Iterable[Mapping[str, Any]]
+    settings: ServiceSettings,
+    topics: Topics,
+    merged: Mapping[str, Any],
+    lost_events: Iterable[Mapping[str, Any]],
 ) -> dict[tuple[str, int], str]:
     """Find the `ce_id` of lost events in `raw`.
 
@@ -72,7 +75,7 @@ async def ce_ids(
         Retryable: Kafka does not answer.
     """
     ids_by_partition: dict[int, set[tuple[str, int]]] = {}
-    for lost_event in lost:
+    for lost_event in lost_events:
         event_id = (lost_event["epoch"], lost_event["sequence"])
         ids_by_partition.setdefault(lost_event["partition"], set()).add(event_id)
     ce_ids: dict[tuple[str, int], str] = {}
@@ -110,11 +113,11 @@ async def outcomes(
     """
     events: list[dict[str, Any]] = []
     pipe, id_header = merged["pipe"].encode(), ce_id.encode()
-    names = {"raw": topics.raw, "enriched": topics.enriched, "receipts": topics.receipts}
+    topic_names = {"raw": topics.raw, "enriched": topics.enriched, "receipts": topics.receipts}
     async with _reader(settings) as reader:
         for partition, spans in merged["offsets"].items():
             events_by_id: dict[tuple[bytes, int], dict[str, Any]] = {}
-            for topic, name in names.items():
+            for topic, name in topic_names.items():
                 if topic not in spans or (topic != "raw" and not events_by_id):
                     continue
                 tp = TopicPartition(name, int(partition))

@@ -161,8 +161,10 @@ class TopicReader:
 
     async def _assign(self, added: set[int]) -> None:
         """Read all topics of the partition numbers, each from the position of its ledger."""
-        names = read_topics(self._topics)
-        tps = {self._snapshots.tp(name, partition): name for partition in self.ledgers for name in names}
+        topic_names = read_topics(self._topics)
+        tps = {
+            self._snapshots.tp(name, partition): name for partition in self.ledgers for name in topic_names
+        }
         added_tps = [tp for tp in tps if tp.partition in added]
         first_offsets = await self._consumer.beginning_offsets(added_tps) if added_tps else {}
         self._consumer.assign(list(tps))
@@ -254,7 +256,7 @@ class TopicReader:
                 if not ledger.busy:
                     ledger.begin(snapshot)
 
-    async def _begin_again(self, ledger: PartitionLedger, names: list[str]) -> None:
+    async def _begin_again(self, ledger: PartitionLedger, shorter_topics: list[str]) -> None:
         """Read topics from their beginning that stay shorter than what was read of them.
 
         They were created again, or a broker lost their newest records. Until then minutes wait: what is in the topics
@@ -263,7 +265,7 @@ class TopicReader:
         now_s = monotonic_s()
         if now_s - self._short_since_s.setdefault(ledger.partition, now_s) < _LAG_S:
             return
-        tps = {self._snapshots.tp(name, ledger.partition): name for name in names}
+        tps = {self._snapshots.tp(name, ledger.partition): name for name in shorter_topics}
         for tp, first_offset in (await self._consumer.beginning_offsets(list(tps))).items():
             name = tps[tp]
             logger.warning(

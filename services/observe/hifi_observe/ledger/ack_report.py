@@ -51,19 +51,22 @@ def parse(value: bytes | None) -> AckReport:
     try:
         body: dict[str, Any] = orjson.loads(value or b"")
         ranges = tuple(
-            (str(pipe), _number(minute), _number(first), _number(last))
+            (str(pipe), _number(minute), _number(first_sequence), _number(last_sequence))
             for pipe, minutes in body.get("pipes", {}).items()
             for minute, spans in minutes.items()
-            for first, last in spans
+            for first_sequence, last_sequence in spans
         )
-        if sum(max(0, last - first + 1) for _, _, first, last in ranges) > _MOST_EVENTS:
+        if (
+            sum(max(0, last_sequence - first_sequence + 1) for _, _, first_sequence, last_sequence in ranges)
+            > _MOST_EVENTS
+        ):
             raise ValueError(f"more than {_MOST_EVENTS:,} events")
         answers = {str(status): _count(count) for status, count in (body.get("answers") or {}).items()}
         paused = {str(pipe): _count(count) for pipe, count in (body.get("paused") or {}).items()}
         of_ingest = body.get("service", "ingest") == "ingest"
         deleted = tuple(
-            (str(pipe), str(partition), _number(first), _number(last))
-            for pipe, partition, first, last in body.get("deleted") or ()
+            (str(pipe), str(partition), _number(first_sequence), _number(last_sequence))
+            for pipe, partition, first_sequence, last_sequence in body.get("deleted") or ()
         )
         sources = {str(pipe): _source(report) for pipe, report in (body.get("sources") or {}).items()}
         is_closed = bool(body.get("closed"))

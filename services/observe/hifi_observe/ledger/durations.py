@@ -36,9 +36,9 @@ def parse_time_us(text: bytes | None) -> int | None:
         return None
 
 
-def event_times_us(texts: Iterable[bytes | None], accepted_us: Iterable[int]) -> list[int]:
+def event_times_us(time_texts: Iterable[bytes | None], accepted_us: Iterable[int]) -> list[int]:
     """The events' own times, microseconds since 1970 UTC; the accepted time of an event that has none."""
-    times = list(map(parse_time_us, texts))
+    times = list(map(parse_time_us, time_texts))
     if None not in times:
         return cast(list[int], times)
     return [accepted if time is None else time for time, accepted in zip(times, accepted_us, strict=True)]

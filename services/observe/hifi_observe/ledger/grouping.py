@@ -36,7 +36,7 @@ _HOPS: Final = frozenset((stage.RAW, stage.NORMALIZED, stage.ENRICHED))
 """Kinds of topics that hold events on their way."""
 _NO_RAW_OFFSET: Final = 2**62
 UNREADABLE: Final = (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError, NotAnEvent)
-"""What reading a record raises that no service of hifi wrote."""
+"""Errors of reading a record that no service of hifi wrote."""
 
 
 class _EpochGroups:
@@ -110,12 +110,12 @@ def group_records(  # noqa: C901, PLR0912, PLR0915 - one loop without calls: the
         offset = record.offset
         try:
             if identity.read(headers):
-                texts = identity.texts
+                identity_texts = identity.texts
                 key = (
-                    texts[PIPE_AT],
-                    texts[MINUTE_AT],
+                    identity_texts[PIPE_AT],
+                    identity_texts[MINUTE_AT],
                     identity.epoch,
-                    texts[REVISION_AT],
+                    identity_texts[REVISION_AT],
                     identity.backfill,
                 )
                 same_key_groups = groups_by_key.get(key)

@@ -51,18 +51,18 @@ class IdSet:
 
     def has_none_of(self, epoch: str, sequences: list[int]) -> bool:
         """Whether no event of an epoch is there, and none is given twice."""
-        given = BitMap64(sequences)
+        given_bitmap = BitMap64(sequences)
         bitmap = self._maps.get(epoch)
-        return len(given) == len(sequences) and (bitmap is None or bitmap.isdisjoint(given))
+        return len(given_bitmap) == len(sequences) and (bitmap is None or bitmap.isdisjoint(given_bitmap))
 
     def update(self, ids: "IdSet") -> None:
         """Add everything of another set."""
-        for epoch, added in ids._maps.items():
+        for epoch, added_bitmap in ids._maps.items():
             bitmap = self._maps.get(epoch)
             if bitmap is None:
-                self._maps[epoch] = added.copy()
+                self._maps[epoch] = added_bitmap.copy()
             else:
-                bitmap |= added
+                bitmap |= added_bitmap
 
     def __len__(self) -> int:
         return sum(map(len, self._maps.values()))

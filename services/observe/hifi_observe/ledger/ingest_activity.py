@@ -140,7 +140,13 @@ class IngestActivity:
             *(second for second in range(60) if beat_bits >> second & 1),
             60,
         ]
-        return max(0, *(after - before - 1 for before, after in itertools.pairwise(edges)))
+        return max(
+            0,
+            *(
+                later_second - earlier_second - 1
+                for earlier_second, later_second in itertools.pairwise(edges)
+            ),
+        )
 
     def answers(self, minute: int) -> tuple[int, int]:
         """Answers in a minute: 5xx, and all."""

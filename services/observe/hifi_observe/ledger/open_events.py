@@ -176,11 +176,11 @@ class OpenEvents:
         pieces = self._pieces.get(pipe)
         if pieces is None:
             return {}
-        names = frozenset(declared_names).union(*[piece.refresh() for piece in pieces])
+        destination_names = frozenset(declared_names).union(*[piece.refresh() for piece in pieces])
         stages = StagesOfMinutes()
         open_by_destination: dict[str, OpenAt] = {}
         for piece in pieces:
-            piece.look(names, stages, open_by_destination)
+            piece.look(destination_names, stages, open_by_destination)
         open_pieces = deque(piece for piece in pieces if piece)
         if open_pieces:
             self._pieces[pipe] = open_pieces

@@ -147,21 +147,25 @@ class _Block:
             self._counted_names = None
             self.names = set[str]().union(*map(wanted_destinations, self.shares))
 
-    def count(self, names: AbstractSet[str], stages: StagesOfMinutes) -> list[PipeMinute]:
+    def count(self, destination_names: AbstractSet[str], stages: StagesOfMinutes) -> list[PipeMinute]:
         """Count the open events at some destinations, after `refresh`.
 
         Returns:
             Minutes whose events are settled at all the destinations there can be: the piece removes them.
         """
-        if self._counted_names == names:
+        if self._counted_names == destination_names:
             return []
-        self.opens, self._counted_names = {}, names
+        self.opens, self._counted_names = {}, destination_names
         settled_minutes = []
         for pipe_minute, share in self.shares.items():
             share.keep_counts(pipe_minute.changes)
-            for name in names - share.settled:
+            for name in destination_names - share.settled:
                 self._count_share(share, pipe_minute, name, stages)
-            if names and share.settled.issuperset(names) and not stages[pipe_minute].undecided(share.ids):
+            if (
+                destination_names
+                and share.settled.issuperset(destination_names)
+                and not stages[pipe_minute].undecided(share.ids)
+            ):
                 settled_minutes.append(pipe_minute)
         return settled_minutes
 
@@ -243,17 +247,20 @@ class Piece:
         return set[str]().union(*(block.names for block in self._blocks))
 
     def look(
-        self, names: AbstractSet[str], stages: StagesOfMinutes, open_by_destination: dict[str, OpenAt]
+        self,
+        destination_names: AbstractSet[str],
+        stages: StagesOfMinutes,
+        open_by_destination: dict[str, OpenAt],
     ) -> None:
         """Add the open events at some destinations, after `refresh`, and drop shares settled at all there can be.
 
         Args:
-            names: of the destinations.
+            destination_names: whose open events are added.
             stages: of the minutes as they are now.
             open_by_destination: destination to the open events there.
         """
         for block in list(self._blocks):
-            for pipe_minute in block.count(names, stages):
+            for pipe_minute in block.count(destination_names, stages):
                 self.remove(pipe_minute)
             for name, open_of_block in block.opens.items():
                 open_at = open_by_destination.get(name)

@@ -184,7 +184,7 @@ class PartitionLedger:
         if newest_minute > self.told_minute:
             self._previous_told_minute, self.told_minute = self.told_minute, newest_minute
         elif newest_minute < self.told_minute:
-            # The clock was ahead: minutes that have not come yet were told to be without a heartbeat.
+            # The clock was ahead: minutes that have not come yet were reported as without a heartbeat.
             self._previous_told_minute = self.told_minute = max(newest_minute, self._resumed_minute)
         minute_results = [
             close_minute(

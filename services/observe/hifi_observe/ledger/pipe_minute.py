@@ -49,6 +49,7 @@ class PipeMinute:
     __slots__ = (
         "_counted_offsets",
         "_shares_sets",
+        "all_ids",
         "backfill",
         "bytes",
         "changes",
@@ -56,7 +57,6 @@ class PipeMinute:
         "dirty",
         "firsts",
         "frozen",
-        "known",
         "lasts",
         "late",
         "may_end",
@@ -92,7 +92,7 @@ class PipeMinute:
         self.frozen: Counter[Count] = Counter()
         """Counts of resolved events."""
         self.unresolved = IdSet()
-        self.known = IdSet()
+        self.all_ids = IdSet()
         """Every identity ever seen at any stage; filled when the minute closes."""
         self.replayed: dict[str, IdSet] = {}
         """Destination to identities that were dead-lettered there and delivered by a replay."""
@@ -118,17 +118,17 @@ class PipeMinute:
         self._shares_sets = False
         """Whether equal sets may be one object: see `_share_equal_sets`."""
 
-    def watch(self, revision: int, epoch: str, sequences: list[int], texts: list[bytes]) -> None:
+    def watch(self, revision: int, epoch: str, sequences: list[int], bucket_texts: list[bytes]) -> None:
         """Count the buckets of records of `enriched`; before `show`, which tells copies from events no more.
 
         Args:
             revision: of the pipe.
             epoch: of the events.
             sequences: of the events.
-            texts: the buckets of each (`hifi.record.headers.WATCH`).
+            bucket_texts: the buckets of each (`hifi.record.headers.WATCH`).
         """
         fresh_texts: dict[int, bytes] = {}
-        for sequence, text in zip(sequences, texts, strict=True):
+        for sequence, text in zip(sequences, bucket_texts, strict=True):
             if not self.has(ENRICHED, epoch, sequence):
                 fresh_texts.setdefault(sequence, text)
         self.watched.add(revision, fresh_texts.values())
@@ -141,7 +141,7 @@ class PipeMinute:
             sequences: of the events.
             sizes: of the data of each, bytes.
         """
-        if not self.known and self.seen.get(EventStage(RAW), _NO_IDS).has_none_of(epoch, sequences):
+        if not self.all_ids and self.seen.get(EventStage(RAW), _NO_IDS).has_none_of(epoch, sequences):
             self.bytes += sum(sizes)
             return
         fresh_sizes: dict[int, int] = {}
@@ -173,8 +173,8 @@ class PipeMinute:
         ids.add_range(epoch, first_sequence, last_sequence)
         if not self.open:
             self._separate_sets()
-            fresh_ids = ids - self.known
-            self.known.update(fresh_ids)
+            fresh_ids = ids - self.all_ids
+            self.all_ids.update(fresh_ids)
             self.unresolved.update(fresh_ids)
             ids &= self.unresolved
             self.dirty = True
@@ -239,8 +239,8 @@ class PipeMinute:
         """
         if self.open:
             for ids in self.seen.values():
-                self.known.update(ids)
-            self.known.compress()
+                self.all_ids.update(ids)
+            self.all_ids.compress()
             self.backfill.compress()
             self.open = False
         self.frozen.update(counts)
@@ -267,12 +267,12 @@ class PipeMinute:
         identity = (epoch, sequence)
         stage_ids = self.seen.get(EventStage(kind))
         return (stage_ids is not None and identity in stage_ids) or (
-            identity in self.known and identity not in self.unresolved
+            identity in self.all_ids and identity not in self.unresolved
         )
 
     def size_bytes(self) -> int:
         """Approximate size of the bitmaps, bytes."""
-        sets = [*self.seen.values(), *self.passed.values(), self.known, self.unresolved, self.backfill]
+        sets = [*self.seen.values(), *self.passed.values(), self.all_ids, self.unresolved, self.backfill]
         distinct = {id(ids): ids for ids in sets}
         return sum(ids.size_bytes() for ids in distinct.values())
 
@@ -293,7 +293,7 @@ class PipeMinute:
             "sketches": {name: sketch.dump() for name, sketch in sorted(self.sketches.items())},
             "replayed": {name: ids.dump() for name, ids in sorted(self.replayed.items())},
             "unresolved": self.unresolved.dump() if with_identities else {},
-            "known": sets.place(self.known) if with_identities else self.known.dump(),
+            "known": sets.place(self.all_ids) if with_identities else self.all_ids.dump(),
             "sets": sets.dumps,
             "through": self._counted_offsets,
             "firsts": self.firsts,
@@ -331,7 +331,7 @@ class PipeMinute:
         pipe_minute.sketches = {name: Sketch.load(sketch) for name, sketch in dump["sketches"].items()}
         pipe_minute.replayed = {name: IdSet.load(ids) for name, ids in dump["replayed"].items()}
         pipe_minute.unresolved = IdSet.load(dump["unresolved"])
-        pipe_minute.known = _set_at(dump["known"], dump)
+        pipe_minute.all_ids = _set_at(dump["known"], dump)
         pipe_minute._counted_offsets = dict(dump["through"])
         pipe_minute.firsts, pipe_minute.lasts = dict(dump["firsts"]), dict(dump["lasts"])
         pipe_minute.late, pipe_minute.version = IdSet.load(dump["late"]), dump["version"]
@@ -351,8 +351,8 @@ class PipeMinute:
         for sets in (self.seen, self.passed):
             for stage in [stage for stage, ids in sets.items() if ids == self.unresolved]:
                 sets[stage] = self.unresolved
-        if self.known == self.unresolved:
-            self.known = self.unresolved
+        if self.all_ids == self.unresolved:
+            self.all_ids = self.unresolved
 
     def _separate_sets(self) -> None:
         """Give each set an object of its own, before identities are added that were not unresolved."""
@@ -361,7 +361,7 @@ class PipeMinute:
         self._shares_sets = False
         self.seen = {stage: ids.copy() for stage, ids in self.seen.items()}
         self.passed = {stage: ids.copy() for stage, ids in self.passed.items()}
-        self.known = self.known.copy()
+        self.all_ids = self.all_ids.copy()
 
     def _without_copies(self, stages: Iterable[EventStage], epoch: str, sequences: list[int]) -> list[int]:
         """After closing: keep unresolved and new identities, count every other one as a copy."""
@@ -371,11 +371,11 @@ class PipeMinute:
             identity = (epoch, sequence)
             if identity in self.unresolved:
                 kept_sequences.append(sequence)
-            elif identity in self.known:
+            elif identity in self.all_ids:
                 copies += 1
             else:
                 kept_sequences.append(sequence)
-                self.known.add(epoch, (sequence,))
+                self.all_ids.add(epoch, (sequence,))
                 self.unresolved.add(epoch, (sequence,))
         if copies:
             for stage in stages:

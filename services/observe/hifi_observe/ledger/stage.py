@@ -86,8 +86,8 @@ def stage_reader(kind: str) -> StageReader:
 @lru_cache(maxsize=4096)
 def wanted(to_header: bytes) -> tuple[EventStage, ...]:
     """The stages of a record of `enriched` with this list of destinations."""
-    names = to_header.decode("utf-8", "replace").split(",")
-    return (EventStage(ENRICHED), *(EventStage("wanted", name.strip()) for name in names))
+    destination_names = to_header.decode("utf-8", "replace").split(",")
+    return (EventStage(ENRICHED), *(EventStage("wanted", name.strip()) for name in destination_names))
 
 
 @lru_cache(maxsize=4096)

@@ -28,10 +28,10 @@ class WatchCounts:
     def __init__(self) -> None:
         self.counts: dict[WatchedDeclaration, Counter[str]] = {}
 
-    def add(self, revision: int, texts: Iterable[bytes]) -> None:
+    def add(self, revision: int, bucket_texts: Iterable[bytes]) -> None:
         """Add events, each with the text of its buckets (`hifi.record.headers.WATCH`)."""
         rows: defaultdict[bytes, list[list[bytes]]] = defaultdict(list)
-        for text in texts:
+        for text in bucket_texts:
             watch_id, _, buckets = text.partition(b":")
             rows[watch_id].append(buckets.split(b","))
         for watch_id, bucket_rows in rows.items():

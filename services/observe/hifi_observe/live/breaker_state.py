@@ -92,9 +92,11 @@ def _answer(not_closed: list[BreakerReport], partitions: list[dict[str, BreakerR
     """The last failing answer; if the open breakers have none, one from before their instance was named."""
     if not not_closed:
         return None
-    answered = [report for report in not_closed if report.answer]
-    answered = answered or [report for reports in partitions for report in reports.values() if report.answer]
-    return max(answered, key=_answer_ms).answer if answered else None
+    answered_reports = [report for report in not_closed if report.answer]
+    answered_reports = answered_reports or [
+        report for reports in partitions for report in reports.values() if report.answer
+    ]
+    return max(answered_reports, key=_answer_ms).answer if answered_reports else None
 
 
 def _merge(first_report: BreakerReport, second_report: BreakerReport) -> BreakerReport:

@@ -34,12 +34,14 @@ class RecentSeries:
 
     def watched(self, pipes: Iterable[str], now_s: float) -> list[str]:
         """The pipes to sample now; the samples of all others are dropped."""
-        names = list(pipes)
-        if len(names) > ALWAYS_WATCHED:
-            names = [name for name in names if now_s - self._asked_s.get(name, -WATCH_S) < WATCH_S]
-        sampled = set(names)
+        watched_names = list(pipes)
+        if len(watched_names) > ALWAYS_WATCHED:
+            watched_names = [
+                name for name in watched_names if now_s - self._asked_s.get(name, -WATCH_S) < WATCH_S
+            ]
+        sampled = set(watched_names)
         self._samples = {name: samples for name, samples in self._samples.items() if name in sampled}
-        return names
+        return watched_names
 
     def add(self, pipe: str, at_s: int, figures: Mapping[str, Any]) -> None:
         """Add one sample, made from the momentary figures of a pipe."""

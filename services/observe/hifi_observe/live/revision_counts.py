@@ -68,8 +68,8 @@ class RevisionCounts:
             self._last_figures[partition, pipe, revision] = current
             if previous_figures is None and is_first:
                 continue  # it may have counted for hours
-            added = current.since(previous_figures) if previous_figures is not None else current
-            revisions[revision] = revisions.get(revision, RevisionFigures()) + added
+            added_figures = current.since(previous_figures) if previous_figures is not None else current
+            revisions[revision] = revisions.get(revision, RevisionFigures()) + added_figures
         self._pipes[pipe] = RolloutFigures(figures.since_us, revisions)
 
 

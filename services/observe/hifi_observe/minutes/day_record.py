@@ -48,11 +48,17 @@ class DayRecord:
 
     @classmethod
     def load(cls, dump: Mapping[str, Any]) -> "DayRecord":
-        """Restore what `dump` returned."""
+        """Restore what `dump` returned.
+
+        Raises:
+            TypeError, ValueError: its spans are not those of a day.
+        """
         spans = tuple(
-            StateSpan(first_minute, length, MinuteState(state, tuple(causes)))
+            StateSpan(int(first_minute), int(length), MinuteState(str(state), tuple(map(str, causes))))
             for first_minute, length, state, *causes in dump["runs"]
         )
+        if not all(0 <= span.first <= span.end <= DAY_MINUTES for span in spans):
+            raise ValueError("a span is not in the day")
         owners = dump.get("owners")
         return cls(spans, dump["counts"], None if owners is None else tuple(owners))
 

@@ -218,7 +218,7 @@ def merge(
         _hop(hop, destination, counts, unresolved, copies) for hop, destination in _rows(counts, unresolved)
     ]
     destinations = [_destination(name, counts, unresolved, copies) for name in _names(counts)]
-    lost = sum(number for (_, _, state), number in unresolved.items() if state == "lost")
+    lost_count = sum(number for (_, _, state), number in unresolved.items() if state == "lost")
     lags = _lags(sketches, lambda _: True)
     judgement = _judge(minute, at_us, unresolved, backfill_unresolved, sketches, limits, intake)
     return {
@@ -240,7 +240,7 @@ def merge(
         "waiting": sum(number for (_, _, state), number in unresolved.items() if state == "waiting"),
         "parked": sum(number for (_, _, state), number in unresolved.items() if state == "parked"),
         "in_flight": sum(number for (_, _, state), number in unresolved.items() if state == "in_flight"),
-        "lost": lost,
+        "lost": lost_count,
         "refused_paused": intake.paused,
         "late": sum(len(share.late) for share in shares),
         "backfill": sum(share.backfill for share in shares),
@@ -303,13 +303,13 @@ def _judge(
     intake: IngestHealth,
 ) -> Judgement:
     def judged_deliveries(destinations: Callable[[str], bool]) -> JudgedDeliveries:
-        lost = undelivered = 0
+        lost_count = undelivered_count = 0
         for key, number in unresolved.items():
             _, name, state = key
             if destinations(name):
-                lost += number if state == "lost" else 0
-                undelivered += number - backfill_unresolved[key]
-        return JudgedDeliveries(_lags(sketches, destinations), undelivered, lost)
+                lost_count += number if state == "lost" else 0
+                undelivered_count += number - backfill_unresolved[key]
+        return JudgedDeliveries(_lags(sketches, destinations), undelivered_count, lost_count)
 
     age_us = max(0, at_us - (minute + 1) * 60_000_000)
     by_destination = [

@@ -75,9 +75,9 @@ class MinuteMerger:
         self._owners = owners
         self._term = term
         self.unreadable: dict[bytes, str] = {}
-        """Key of what is no share, in the place of one, to why; whoever tells of it removes it."""
+        """Key of a record that should be a share and is none, to why; the publication logs and removes it."""
         self.unmerged: dict[int, str] = {}
-        """Minutes of the pipe merged last that failed and are tried again, to why; who tells of them removes them."""
+        """Minutes of the pipe merged last that failed and are tried again, to why; the publication removes them."""
         self._followed: dict[bytes, tuple[bytes, int]] = {}
         """Key of an old share to its value, and for how many minutes its events are followed."""
 
@@ -87,8 +87,11 @@ class MinuteMerger:
 
     def merge(self, pipe: str) -> Records:
         """Records to write for the minutes of a pipe that were closed or amended."""
-        closed_minute, changed = self._store.closed_minute(self._partitions), self._store.changed[pipe]
-        if not changed and self._merged_to.get(pipe) == closed_minute and pipe not in self._gaps:
+        closed_minute, changed_minutes = (
+            self._store.closed_minute(self._partitions),
+            self._store.changed[pipe],
+        )
+        if not changed_minutes and self._merged_to.get(pipe) == closed_minute and pipe not in self._gaps:
             return []
         declared_limits = self._limits(pipe)
         if declared_limits is None:
@@ -100,10 +103,12 @@ class MinuteMerger:
         limits = declared_limits or SloLimits(2**62, 2**62)
         # Minutes past their retention are neither merged nor counted again.
         due_minutes = {
-            minute for minute in changed if closed_minute - self._keep_minutes <= minute <= closed_minute
+            minute
+            for minute in changed_minutes
+            if closed_minute - self._keep_minutes <= minute <= closed_minute
         }
-        changed.difference_update(
-            [minute for minute in changed if minute < closed_minute - self._keep_minutes]
+        changed_minutes.difference_update(
+            [minute for minute in changed_minutes if minute < closed_minute - self._keep_minutes]
         )
         if closed_minute >= 0:
             if declared_limits is not None:
@@ -122,7 +127,7 @@ class MinuteMerger:
                     added_counts[day_of(minute)][name] += merged[name] - count
                 changed_days[day_of(minute)].append(minute)
                 self._store.take(record_keys.minute(pipe, minute), orjson.dumps(merged))
-            changed.difference_update({minute} - self.unmerged.keys())
+            changed_minutes.difference_update({minute} - self.unmerged.keys())
         for number, minutes in sorted(changed_days.items()):
             day = self._day(pipe, number, minutes, added_counts[number], closed_minute)
             records.append((record_keys.day(pipe, number), day.dump()))

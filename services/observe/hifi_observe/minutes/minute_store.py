@@ -3,9 +3,11 @@
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import orjson
+from pydantic import TypeAdapter
 
 from hifi_observe.minutes import record_checks, record_keys
 from hifi_observe.minutes.availability import DOWN, IngestHealth
@@ -92,7 +94,7 @@ class MinuteStore:
         written again, since Kafka keeps the last one."""
 
     def kept(self) -> tuple[Mapping[str, Collection[int]], ...]:
-        """What is kept of pipes: each pipe to minutes or days."""
+        """All kept records of pipes: of each kind, pipe to its minutes or days."""
         return self.changed, self.minutes, self.parts, self.days, self.ids, self.usage_days
 
     def take(self, key: bytes | None, value: bytes | None) -> None:
@@ -109,7 +111,10 @@ class MinuteStore:
                 self._take_share(pipe, int(minute), int(partition), value)
             case "day", [pipe, number]:
                 _store_or_delete(
-                    self.days[pipe], int(number), value, lambda day: DayRecord.load(orjson.loads(day))
+                    self.days[pipe],
+                    int(number),
+                    value,
+                    lambda day: DayRecord.load(_checked(record_checks.DAY, day)),
                 )
             case (("ids" | "colours-day" | "colours-ids"), [pipe, number]):
                 stores = {"ids": self.ids, "colours-day": self.colours_days, "colours-ids": self.colours_ids}
@@ -119,22 +124,18 @@ class MinuteStore:
                     self.usage_days[pipe],
                     int(number),
                     value,
-                    lambda day: DeletedMinutes.load(orjson.loads(day)),
+                    lambda day: DeletedMinutes.load(_checked(record_checks.USAGE, day)),
                 )
             case "closed", [partition] if value is not None:
-                marker = orjson.loads(value)
-                record_checks.MARKER.validate_python(marker)
-                self._take_marker(int(partition), marker)
+                self._take_marker(int(partition), _checked(record_checks.MARKER, value))
             case "open", [partition] if value is not None:
-                body = orjson.loads(value)
-                record_checks.OPEN.validate_python(body)
-                rows = body["rows"]
+                rows = _checked(record_checks.OPEN, value)["rows"]
                 open_rows = [row for row in rows if row["minute"] not in self.minutes.get(row["pipe"], ())]
                 self.open_minutes.take(int(partition), open_rows)
             case "live", [partition, *piece] if value is not None:
                 self._take_live(int(partition), int(piece[0]) if piece else 0, orjson.loads(value))
             case "front", [minute]:
-                _store_or_delete(self.fronts, int(minute), value, orjson.loads)
+                _store_or_delete(self.fronts, int(minute), value, partial(_checked, record_checks.FRONT))
             case _:
                 pass  # written by a later version
         self.newest_term = max(self.newest_term, term_of(value))
@@ -155,8 +156,7 @@ class MinuteStore:
         if known_value is not None and is_overtaken(term_of(value), term_of(known_value)):
             self.overtaken[pipe][record_keys.minute(pipe, minute)] = known_value
             return
-        merged = orjson.loads(value)
-        record_checks.MINUTE.validate_python(merged)
+        merged = _checked(record_checks.MINUTE, value)
         self.overtaken[pipe].pop(record_keys.minute(pipe, minute), None)
         usage, counts = of_minute(merged), tuple(int(merged[name]) for name in COUNTS)
         if merged.get("watched"):
@@ -211,8 +211,8 @@ class MinuteStore:
             if self.gaps[minute].get(partition, gap_s) != gap_s:
                 self._retell(minute)
             self.gaps[minute][partition] = gap_s
-        for minute, (failed, answered) in marker.get("answers", {}).items():
-            self.answers[int(minute)][partition] = (failed, answered)
+        for minute, (failed_count, answered_count) in marker.get("answers", {}).items():
+            self.answers[int(minute)][partition] = (failed_count, answered_count)
         for minute, pipes in marker.get("paused", {}).items():
             self.paused[int(minute)][partition] = pipes
         first_kept_minute = marker["minute"] - _KEPT_MINUTES
@@ -222,7 +222,7 @@ class MinuteStore:
         self.retold = {minute for minute in self.retold if minute >= first_kept_minute}
 
     def _retell(self, minute: int) -> None:
-        """Judge a minute again, whose heartbeat was told before it had come: the clock was ahead."""
+        """Judge a minute again, whose heartbeat was reported before it had come: the clock was ahead."""
         self.retold.add(minute)
         for pipe, minutes in self.minutes.items():
             if minute in minutes:
@@ -259,8 +259,8 @@ class MinuteStore:
         answers = self.answers.get(minute, {}).values()
         return IngestHealth(
             max(self.gaps.get(minute, {}).values(), default=None),
-            sum(failed for failed, _ in answers),
-            sum(answered for _, answered in answers),
+            sum(failed_count for failed_count, _ in answers),
+            sum(answered_count for _, answered_count in answers),
             sum(pipes.get(pipe, 0) for pipes in self.paused.get(minute, {}).values()),
         )
 
@@ -281,6 +281,17 @@ class MinuteStore:
         """The newest merged minute of a pipe; None: it has none."""
         merged_minutes = self.minutes.get(pipe)
         return self.minute(pipe, max(merged_minutes)) if merged_minutes else None
+
+
+def _checked(check: TypeAdapter[Any], value: bytes) -> dict[str, Any]:
+    """The value of a record.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    body: dict[str, Any] = orjson.loads(value)
+    check.validate_python(body)
+    return body
 
 
 def _store_or_delete(

@@ -40,11 +40,11 @@ class NamedIds:
     """Whether the names were looked up since the minute last changed."""
 
     @classmethod
-    def of(cls, merged: Mapping[str, Any], names: Mapping[str, str]) -> "NamedIds":
+    def of(cls, merged: Mapping[str, Any], known_names: Mapping[str, str]) -> "NamedIds":
         """The ids of a merged minute, with the names that are known from before."""
         lost_events, late_events = _ids(merged["lost_ids"]), _ids(merged["late_ids"])
         listed_ids = {event.identity for event in (*lost_events, *late_events)}
-        kept_names = {identity: name for identity, name in names.items() if identity in listed_ids}
+        kept_names = {identity: name for identity, name in known_names.items() if identity in listed_ids}
         return cls(
             lost_events,
             late_events,

@@ -284,10 +284,10 @@ def _span(span: MinuteSpan) -> SpanJson:
 
 
 def _event(row: tuple[int, EventId, Mapping[str, str]], *, hidden: bool) -> EventJson:
-    minute, event, names = row
+    minute, event, ids_by_identity = row
     return {
         "minute": minute_text(minute),
-        "id": None if hidden else names.get(event.identity),
+        "id": None if hidden else ids_by_identity.get(event.identity),
         "identity": event.identity,
         "partition": event.partition,
         "lost_at": event.hop,
@@ -297,7 +297,7 @@ def _event(row: tuple[int, EventId, Mapping[str, str]], *, hidden: bool) -> Even
 
 def reasons_text(reasons: Sequence[str]) -> str:
     """Reasons for people."""
-    texts: Mapping[str, str] = {
+    texts_by_reason: Mapping[str, str] = {
         UnknownReason.GONE: "no longer kept",
         UnknownReason.BEFORE: "before the first recorded minute",
         UnknownReason.OPEN: "not closed yet",
@@ -305,4 +305,4 @@ def reasons_text(reasons: Sequence[str]) -> str:
         UnknownReason.UNJUDGED: "too little data",
         UnknownReason.INCOMPLETE: "not known of both colours",
     }
-    return ", ".join(texts.get(reason, reason) for reason in reasons)
+    return ", ".join(texts_by_reason.get(reason, reason) for reason in reasons)

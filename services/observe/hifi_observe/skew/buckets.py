@@ -44,9 +44,9 @@ def buckets_of(watched_field: WatchedField, reference: Mapping[str, int]) -> Buc
     if watched_field.values is not None:
         return _of_values(watched_field.values, reference)
     if watched_field.bounds is not None:
-        names = {str(number): number for number in range(len(watched_field.bounds) + 1)}
+        index_by_name = {str(number): number for number in range(len(watched_field.bounds) + 1)}
         labels = _between([f"{bound:g}" for bound in watched_field.bounds], "below", "from")
-        return Buckets([*labels, _EMPTY], lambda name: names.get(name, len(labels)))
+        return Buckets([*labels, _EMPTY], lambda name: index_by_name.get(name, len(labels)))
     return _learned(watched_field.buckets or 1, reference)
 
 
@@ -112,5 +112,5 @@ def _upper(order: tuple[int, int]) -> float:
 def _between(bounds: list[str], first_word: str, last_word: str) -> list[str]:
     if not bounds:
         return ["all numbers"]
-    inner = [f"{low} to {high}" for low, high in pairwise(bounds)]
-    return [f"{first_word} {bounds[0]}", *inner, f"{last_word} {bounds[-1]}"]
+    inner_labels = [f"{low} to {high}" for low, high in pairwise(bounds)]
+    return [f"{first_word} {bounds[0]}", *inner_labels, f"{last_word} {bounds[-1]}"]

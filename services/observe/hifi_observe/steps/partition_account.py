@@ -109,7 +109,7 @@ class EnrichedEvents:
             self._events.append(ReadEvent(offset, event, event_fingerprint))
 
     def of_difference(self, difference: Tally) -> list[ReadEvent]:
-        """The one or two events whose tally this is, the first copy of each; empty: they cannot be told."""
+        """The one or two events whose tally this is, the first copy of each; empty: they cannot be determined."""
         if self.tally.events > _MOST_NAMED or abs(difference.events) not in (1, 2):
             return []
         events: dict[int, ReadEvent] = {}
@@ -125,7 +125,7 @@ class EnrichedEvents:
 
 
 class PartitionAccount:
-    """What is proven of one step on one partition of `enriched`."""
+    """The proven account of one step on one partition of `enriched`."""
 
     def __init__(self, partition: int, statement: StepStatement) -> None:
         """Nothing is proven; compare from where the step began to read.
@@ -192,11 +192,11 @@ class PartitionAccount:
         """
         account, partition = statement.account, self._partition
         offsets = self.unread(statement) or range(self._offset, self._offset)
-        stated = account.read_of(partition).less(self._read)
+        stated_tally = account.read_of(partition).less(self._read)
         findings = []
-        difference = events.tally.less(stated)
+        difference = events.tally.less(stated_tally)
         if not complete:
-            self._unproven += stated.events
+            self._unproven += stated_tally.events
         elif difference != NO_EVENTS:
             self._unproven += events.tally.events
             findings.append(self._finding("read", statement, offsets, difference, events, at_us))
@@ -204,12 +204,12 @@ class PartitionAccount:
         else:
             self._proven += events.tally.events
         # The same on every partition: partition 0 has the finding, each other one only if the event is its own.
-        if (lost := account.missing.less(self._missing)) != NO_EVENTS:
-            finding = self._finding("windows", statement, offsets, lost, events, at_us)
+        if (lost_tally := account.missing.less(self._missing)) != NO_EVENTS:
+            finding = self._finding("windows", statement, offsets, lost_tally, events, at_us)
             if partition == 0 or finding["suspects"]:
                 findings.append(finding)
             if partition == 0:
-                self._lost += max(0, lost.events)
+                self._lost += max(0, lost_tally.events)
         missing_letters = NO_EVENTS if letters is None else self.unread_letters(statement).less(letters)
         if missing_letters != NO_EVENTS and missing_letters.events >= 0:
             findings.append(self._finding("letters", statement, offsets, missing_letters, events, at_us))
@@ -287,7 +287,7 @@ class PartitionAccount:
 
 
 class StepNow(TypedDict):
-    """What became of the events that a step has read, over all partitions."""
+    """Counts of the events that a step has read, by outcome, over all partitions."""
 
     reads: Annotated[str, Field(description="Pipe that it reads.")]
     joined: Annotated[
@@ -311,7 +311,7 @@ class StepNow(TypedDict):
 
 
 def of_step(step: str, live: Iterable[Mapping[str, Any]]) -> StepNow | None:
-    """What is known of a step; None: nothing.
+    """The momentary figures of a step; None: there are none.
 
     Args:
         step: name of its pipe.
@@ -365,12 +365,12 @@ def _partition_json(dump: Mapping[str, Any]) -> StepPartitionJson:
 
 def _joined(findings: Iterable[StepFindingJson]) -> list[StepFindingJson]:
     """The oldest first; those of one record that say that an event is in no window are one."""
-    joined: dict[object, StepFindingJson] = {}
+    joined_findings: dict[object, StepFindingJson] = {}
     for finding in sorted(findings, key=lambda finding: (finding["number"], finding["partition"])):
         kind, number = finding["kind"], finding["number"]
         key = (kind, number) if kind == "windows" else (kind, number, finding["partition"])
-        if key in joined:
-            joined[key]["suspects"] = [*joined[key]["suspects"], *finding["suspects"]]
+        if key in joined_findings:
+            joined_findings[key]["suspects"] = [*joined_findings[key]["suspects"], *finding["suspects"]]
         else:
-            joined[key] = finding.copy()
-    return list(joined.values())
+            joined_findings[key] = finding.copy()
+    return list(joined_findings.values())

@@ -14,6 +14,7 @@ from hifi.kafka.topic_follower import TopicFollower
 from hifi.kafka.topic_reader import offset_ranges, read_ranges
 from hifi.pipe.sources.step import StepSource
 from hifi.record.step_account import NO_EVENTS, StepStatement
+from hifi.record.typed_body import Integer
 from hifi.runtime import log
 from hifi.runtime.clock import now_us
 from hifi_observe.kafka.observed_partitions import ObservedPartitions
@@ -31,18 +32,18 @@ logger = log.get(__name__)
 
 
 class _AccountBody(TypedDict):
-    since: dict[int, int]
-    read: dict[int, dict[str, tuple[int, int]]]
-    resulted: tuple[int, int]
-    held: tuple[int, int]
-    partial: tuple[int, int]
+    since: dict[int, Integer]
+    read: dict[int, dict[str, tuple[Integer, Integer]]]
+    resulted: tuple[Integer, Integer]
+    held: tuple[Integer, Integer]
+    partial: tuple[Integer, Integer]
 
 
 class _FoldBody(TypedDict):
     pipe: str
     joined: NotRequired[str | None]
-    number: int
-    offsets: dict[int, int]
+    number: Integer
+    offsets: dict[int, Integer]
     account: _AccountBody
 
 
@@ -50,7 +51,7 @@ _FOLD: Final = TypeAdapter(_FoldBody)
 
 
 def read_statement(value: bytes) -> StepStatement:
-    """What the value of a record on `folds` states.
+    """Read the value of a record on `folds`.
 
     Raises:
         ValueError: it states nothing of a step.

@@ -1,4 +1,4 @@
-"""Which alarms a step of the control plane explains: they are shown, but not notified, while it runs. Pure."""
+"""Which alarms an action of the control plane explains: they are shown, but not notified, while it runs. Pure."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -8,7 +8,7 @@ from hifi.runtime.clock import MICROSECONDS
 from hifi_observe.alarms.alarm import ACTION_PREFIX, AlarmSilence
 
 AFTER_S: Final = 60
-"""Time after the end of a step in which it still explains alarms, seconds: many need a minute to start."""
+"""Time after the end of an action in which it still explains alarms, seconds: many need a minute to start."""
 _REPLACES_INSTANCES: Final = frozenset(
     {ActionKind.DEPLOY, ActionKind.RESTART, ActionKind.SCALE_IN, ActionKind.SCALE_OUT}
 )
@@ -18,8 +18,8 @@ _OWN_ALARMS: Final = {"ingest": "ingest-silent", "observe": "observe-behind"}
 def silences(actions: Iterable[Action], now_us: int) -> dict[str, AlarmSilence]:
     """The silences that the newest actions make, by id.
 
-    A step that replaces instances explains that their service stands still and that events are late; a change of a pipe
-    explains nothing, since its alarms are what it is judged by.
+    An action that replaces instances explains that their service stands still and that events are late; a change of a
+    pipe explains nothing, since its alarms are what it is judged by.
 
     Args:
         actions: newest first.

@@ -21,14 +21,14 @@ _PIPE_SCOPE: Final = "pipe/"
 
 
 class Stability:
-    """The newest verdicts, and the steps of the control plane.
+    """The newest verdicts, and the actions of the control plane.
 
     Args:
         settings: of the service.
         pipes: of the stream.
         store: momentary figures of the revisions.
         live: momentary figures of pipes.
-        silences: those that steps of the control plane make are kept up to date in it.
+        silences: those that actions of the control plane make are kept up to date in it.
         reports: returns whether this instance reports to the control plane; one does.
     """
 
@@ -63,7 +63,7 @@ class Stability:
         ]
 
     def actions(self) -> list[Action] | None:
-        """The steps of the control plane, newest first; None without one."""
+        """The actions of the control plane, newest first; None without one."""
         return None if self.reporter is None else self.reporter.actions
 
     def judge(self, conditions: Mapping[Key, str]) -> None:

@@ -1,11 +1,11 @@
-"""Report verdicts to the control plane, and silence the alarms that its steps explain."""
+"""Report verdicts to the control plane, and silence the alarms that its actions explain."""
 
 import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final
 
 from hifi.control.action import Action
-from hifi.control.steps import ActionLog
+from hifi.control.action_right import ActionLog
 from hifi.control.verdict import PUBLISH_S, Verdict
 from hifi.kafka.clients import connect
 from hifi.kafka.producer import Producer
@@ -38,7 +38,7 @@ class VerdictReporter:
         self._verdicts = verdicts
         self._silences = silences
         self.actions: list[Action] = []
-        """The newest steps of the control plane, newest first."""
+        """The newest actions of the control plane, newest first."""
 
     async def report(self) -> None:
         """Report the verdicts every `PUBLISH_S` seconds until cancelled.

@@ -53,9 +53,9 @@ def merge_watermarks(
                 )
     left_open: dict[tuple[str, str], dict[str, Watermark]] = {}
     for name, statements in sorted(asleep.items()):
-        for stated in statements:
+        for last_statement in statements:
             try:
-                known_statement = _left_open(stated, now_us)
+                known_statement = _left_open(last_statement, now_us)
             except (KeyError, TypeError, ValueError) as error:
                 unanswered.append(f"{name}: what it stated before it fell asleep cannot be read: {error!r}")
                 continue

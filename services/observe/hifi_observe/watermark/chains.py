@@ -253,7 +253,7 @@ def held_by(segments: Sequence[ChainSegment], now_us: int) -> str | None:
 
 
 def via(links: Mapping[str, ChainLink], pipe: str) -> list[str]:
-    """All that is before a pipe, sorted, as `<pipe>/<destination>`."""
+    """All destinations whose events come to a pipe, sorted, as `<pipe>/<destination>`."""
     upstream_keys: set[Key] = set()
     pending_pipes = [pipe]
     while pending_pipes:

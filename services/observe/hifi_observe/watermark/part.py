@@ -6,6 +6,7 @@ from typing import Final, NotRequired
 
 from typing_extensions import TypedDict
 
+from hifi.record.typed_body import Integer
 from hifi.runtime.clock import MICROSECONDS
 from hifi.runtime.trusted_clock import ClockReading, TrustedClock
 from hifi_observe.ledger import stage
@@ -21,15 +22,15 @@ LATE_IDS: Final = 20
 _SAMPLE_US: Final = 5 * MICROSECONDS
 _SAMPLES: Final = RECENT_US // _SAMPLE_US
 
-Failures = dict[str, dict[str, tuple[int, int]]]
+Failures = dict[str, dict[str, tuple[Integer, Integer]]]
 """Pipe to service to what failed there, and all that it handled."""
 
 
 class LatePart(TypedDict):
     """Late events of a pipe in the last minute."""
 
-    events: int
-    oldest_us: int
+    events: Integer
+    oldest_us: Integer
     """The longest time from acceptance to the append to `raw`."""
     ids: list[str]
     """Of the newest: `<epoch>:<sequence>`."""
@@ -38,10 +39,10 @@ class LatePart(TypedDict):
 class EventLatePart(TypedDict):
     """Events of a pipe in the last minute that were late by their event time."""
 
-    events: int
-    by_us: int
+    events: Integer
+    by_us: Integer
     """The furthest that an event time was below what was stated."""
-    newest: list[tuple[str, int]]
+    newest: list[tuple[str, Integer]]
     """`<epoch>:<sequence>`, and by how much it was late."""
 
 
@@ -50,24 +51,24 @@ class WatermarkPart(TypedDict):
 
     by: str
     """The process that wrote it."""
-    monotonic: int
-    wall: int
-    at: int
+    monotonic: Integer
+    wall: Integer
+    at: Integer
     """By the trusted clock; 0: it is not confirmed yet."""
-    set_back: int
+    set_back: Integer
     """Number of times that the trusted clock was set back since the process started."""
-    reached: int
+    reached: Integer
     """Everything that was acknowledged before this time has been read; 0: unknown."""
-    unread: int
+    unread: Integer
     """Records of `raw` that Kafka had deleted before they were read."""
-    open: list[tuple[str, str, int, int, dict[str, int], int, int]]
+    open: list[tuple[str, str, Integer, Integer, dict[str, Integer], Integer, Integer]]
     """Pipe, destination, and the fields of `OpenAt` in order, where anything is open."""
     failures: Failures
     late: dict[str, LatePart]
-    event_times: dict[str, tuple[int, int]]
+    event_times: dict[str, tuple[Integer, Integer]]
     """Pipe to the highest event time that was read, and to the floor (`hifi_observe.ledger.event_times`)."""
     event_late: dict[str, EventLatePart]
-    pipes: NotRequired[int]
+    pipes: NotRequired[Integer]
     """Offset up to which its writer had read the topic `pipes`: what is open at destinations that were declared later
     is not in it. A release before does not tell."""
 
@@ -94,12 +95,12 @@ class RecentFailures:
         return failures
 
 
-def _totals(counts: Mapping[str, int], refused: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+def _totals(counts: Mapping[str, int], refused_counts: Mapping[str, int]) -> dict[str, tuple[int, int]]:
     """Service to the failures there since the start, and all that it handled."""
-    failed = counts.get("to-retry", 0) + counts.get("dead-delivery", 0) + refused.get(EGEST, 0)
+    failed = counts.get("to-retry", 0) + counts.get("dead-delivery", 0) + refused_counts.get(EGEST, 0)
     return {
-        NORMALIZE: (refused.get(NORMALIZE, 0), counts.get(stage.RAW, 0)),
-        ENRICH: (refused.get(ENRICH, 0), counts.get(stage.NORMALIZED, 0)),
+        NORMALIZE: (refused_counts.get(NORMALIZE, 0), counts.get(stage.RAW, 0)),
+        ENRICH: (refused_counts.get(ENRICH, 0), counts.get(stage.NORMALIZED, 0)),
         EGEST: (failed, failed + counts.get("delivered", 0)),
     }
 

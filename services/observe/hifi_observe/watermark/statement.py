@@ -7,6 +7,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from typing_extensions import TypedDict
 
 from hifi.pipe.model import Timely
+from hifi.record.typed_body import Integer, Real
 from hifi.runtime.clock import MICROSECONDS
 from hifi_observe.ledger.event_times import UNKNOWN_US
 from hifi_observe.ledger.open_pieces import OpenAt
@@ -17,6 +18,8 @@ from hifi_observe.watermark.part import LATE_IDS, EventLatePart, WatermarkPart, 
 VALID_US: Final = 3 * MICROSECONDS
 """A statement holds for this long; the part of a partition number counts for as long."""
 _BY_DEFAULT: Final = Timely()
+WITHHELD_TIMES: Final = 4
+"""In `Watermark.withheld`, if there are any."""
 _LAST_US: Final = 253_402_300_799_999_999
 
 Verdict: TypeAlias = Literal["current", "degraded", "unknown"]
@@ -28,10 +31,10 @@ UNKNOWN: Final = "unknown"
 class OpenJson(TypedDict):
     """Open events below the watermark and above it."""
 
-    in_flight: int
-    waiting: int
-    parked: int
-    services: dict[str, int]
+    in_flight: Integer
+    waiting: Integer
+    parked: Integer
+    services: dict[str, Integer]
     """Service that events in flight wait for, to events."""
 
 
@@ -40,17 +43,17 @@ class LateEventJson(TypedDict):
 
     event: str
     """`<epoch>:<sequence>`."""
-    by_s: float
+    by_s: Real
     """Distance of its event time below the stated time."""
 
 
 class EventLateJson(TypedDict):
     """Late events of the pipe, by their event time. `event_until` does not cover them."""
 
-    last_1m: int
-    by_s: float
+    last_1m: Integer
+    by_s: Real
     """The largest distance below: a reader who leaves this much time misses none."""
-    open: int
+    open: Integer
     """Those of any time that have no outcome at the destination yet."""
     newest: list[LateEventJson]
 
@@ -65,11 +68,11 @@ class Watermark(TypedDict):
     first_pass_until: str | None
     """The same, but deliveries that wait for a retry count as settled."""
     open: OpenJson
-    failures_1m: dict[str, float]
+    failures_1m: dict[str, Real]
     """Service to the share that failed there in the last minute, of 1."""
-    late_1m: int
+    late_1m: Integer
     """Events of the last minute that were accepted before a time already published, and acknowledged after it."""
-    late_oldest_s: float
+    late_oldest_s: Real
     late_ids: list[str]
     """The newest of them, `<epoch>:<sequence>`."""
     event_until: str | None

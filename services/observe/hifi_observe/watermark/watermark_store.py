@@ -8,7 +8,14 @@ from pydantic import TypeAdapter
 
 from hifi.runtime.trusted_clock import ClockReading, TrustedClock
 from hifi_observe.watermark.part import WatermarkPart
-from hifi_observe.watermark.statement import Times, Watermark, expired, microseconds, times_of
+from hifi_observe.watermark.statement import (
+    WITHHELD_TIMES,
+    Times,
+    Watermark,
+    expired,
+    microseconds,
+    times_of,
+)
 
 _PART: Final = TypeAdapter(WatermarkPart)
 _STATEMENT: Final = TypeAdapter(Watermark)
@@ -88,6 +95,8 @@ class WatermarkStore:
             _STATEMENT.validate_python(watermark)
             for text in (*(watermark[name] for name in _TIMES), *watermark["withheld"]):
                 microseconds(text)
+            if len(watermark["withheld"]) not in (0, WITHHELD_TIMES):
+                raise ValueError(f"{len(watermark['withheld'])} times are withheld, not {WITHHELD_TIMES}")
             self.take(watermark)
         elif key:
             pipe, _, destination = key.decode().partition("/")
@@ -129,9 +138,9 @@ class WatermarkStore:
 
     def of(self, pipes: Iterable[str], now_us: int) -> list[Watermark]:
         """The statements about some pipes as they are to be read now, sorted."""
-        names = set(pipes)
+        pipe_names = set(pipes)
         return [
             expired(watermark, now_us)
             for key, watermark in sorted(self._statements.items())
-            if key[0] in names
+            if key[0] in pipe_names
         ]

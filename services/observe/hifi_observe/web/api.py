@@ -100,7 +100,7 @@ class Api:
         return json_response(self._answers.control.verdicts(principal.sees))
 
     async def control(self, _: Request, principal: Principal) -> Response:
-        """GET control: verdicts, rollouts and steps."""
+        """GET control: verdicts, rollouts and actions."""
         return json_response(self._answers.control.control(principal.sees))
 
     async def pipes(self, _: Request, principal: Principal) -> Response:

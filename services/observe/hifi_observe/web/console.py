@@ -128,11 +128,11 @@ class Console:
         try:
             name = self._answers.pipes.require(request.path_params["pipe"])
             merged = self._answers.minutes.merged(name, request.path_params["minute"])
-            lost = await self._answers.records.lost(merged, _MAX_LOST_SHOWN, resolved=True)
+            lost_events = await self._answers.records.lost(merged, _MAX_LOST_SHOWN, resolved=True)
         except Problem as error:
             return self._error_page(principal, error)
         title = f"{name}, {_clock(merged['minute'])}"
-        return self._page(principal, "minute.html", title, minute=merged, lost=lost)
+        return self._page(principal, "minute.html", title, minute=merged, lost=lost_events)
 
     async def colours(self, request: Request, principal: Principal) -> Response:
         """The last hour of a pipe over both colours."""
@@ -177,7 +177,7 @@ class Console:
         )
 
     async def control(self, _: Request, principal: Principal) -> Response:
-        """Verdicts, rollouts and the steps of the control plane."""
+        """Verdicts, rollouts and the actions of the control plane."""
         return self._page(
             principal, "control.html", "Control", **self._answers.control.control(principal.sees)
         )
@@ -255,8 +255,10 @@ def _strip_paths(states: Sequence[str]) -> list[tuple[str, str]]:
 
 def _strip_label(states: Sequence[str]) -> str:
     counts = Counter(states)
-    texts = [f"{counts[state]} {state}" for state in ("up", "down", PROVISIONAL, "unknown") if counts[state]]
-    return f"Last {len(states)} minutes: {', '.join(texts) or 'no events'}"
+    count_texts = [
+        f"{counts[state]} {state}" for state in ("up", "down", PROVISIONAL, "unknown") if counts[state]
+    ]
+    return f"Last {len(states)} minutes: {', '.join(count_texts) or 'no events'}"
 
 
 def _time_text(us: int | None) -> str:

@@ -1,4 +1,4 @@
-"""Verdicts, rollouts and the steps of the control plane."""
+"""Verdicts, rollouts and the actions of the control plane."""
 
 from collections.abc import Callable
 from dataclasses import asdict
@@ -12,8 +12,8 @@ from hifi.pipe.revision import WHOLE
 from hifi_observe.verdicts.stability import Stability
 
 _PIPE: Final = "pipe/"
-_STEPS: Final = 100
-"""Steps of the control plane that are shown."""
+_ACTIONS: Final = 100
+"""Actions of the control plane that are shown."""
 
 
 class VerdictList(TypedDict):
@@ -23,13 +23,13 @@ class VerdictList(TypedDict):
 
 
 class Control(TypedDict):
-    """Verdicts, the rollouts that run, and the steps of the control plane."""
+    """Verdicts, the rollouts that run, and the actions of the control plane."""
 
     verdicts: list[VerdictJson]
     rollouts: list[dict[str, Any]]
     """A row for each revision of a pipe with a rollout, with `share` in percent."""
     actions: list[dict[str, Any]] | None
-    """The newest steps; None without a control plane."""
+    """The newest actions; None without a control plane."""
 
 
 class ControlAnswers:
@@ -44,14 +44,14 @@ class ControlAnswers:
         return {"verdicts": [verdict.json() for verdict in self._verdicts(may_see)]}
 
     def control(self, may_see: Callable[[str], bool]) -> Control:
-        """Verdicts, rollouts and steps that somebody sees."""
+        """Verdicts, rollouts and actions that somebody sees."""
         verdicts, actions = self._verdicts(may_see), self._stability.actions()
         if actions is not None:
             actions = [action for action in actions if _is_visible(action.scope, may_see)]
         return {
             "verdicts": [verdict.json() for verdict in verdicts],
             "rollouts": [row for verdict in verdicts for row in self._revisions(verdict)],
-            "actions": None if actions is None else [asdict(action) for action in actions[:_STEPS]],
+            "actions": None if actions is None else [asdict(action) for action in actions[:_ACTIONS]],
         }
 
     def _verdicts(self, may_see: Callable[[str], bool]) -> list[Verdict]:

@@ -65,7 +65,7 @@ OPERATIONS: Final = (
         "GET",
         "/api/v1/control",
         "control",
-        "Verdicts, the figures of both revisions of each rollout that runs, and the newest steps of the control plane.",
+        "Verdicts, the figures of both revisions of each rollout that runs, and the control plane's newest actions.",
         answer=Control,
     ),
     _operation(

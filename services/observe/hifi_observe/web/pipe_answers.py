@@ -56,7 +56,7 @@ class PipeNow(TypedDict):
     availability: dict[str, Any]
     alarms: list[AlarmJson]
     step: StepNow | None
-    """What became of the events that it reads; None: it is no step, or has read nothing yet."""
+    """Counts of the events that it reads; None: it is no step, or has read nothing yet."""
 
 
 class WatchedFields(TypedDict):

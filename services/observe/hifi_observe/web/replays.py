@@ -142,16 +142,16 @@ class Replays:
     async def _replay_chunk(
         self, producer: Producer, chunk: list[DeadLetter], works: set[bytes], totals: ReplayResult
     ) -> None:
-        refused = len(chunk)
+        refused_count = len(chunk)
         pipes = {revision.pipe.pipe: revision for revision in self._registry.all()}
         try:
             held_pipes = self._registry.all_held()
             async for _, topic in replay(producer, self._topics, chunk, pipes, held_pipes, works):
-                refused -= 1
+                refused_count -= 1
                 if topic:
                     totals.replayed += 1
                 else:
                     totals.already += 1
         except Rejected as error:
             totals.why = totals.why or error.detail
-            totals.refused += refused
+            totals.refused += refused_count

@@ -83,7 +83,7 @@ class ReportAnswers:
             reported_month = month_of(month, now_us() // 60_000_000)
         except ValueError as error:
             raise Problem(400, f"{error}.", title="Invalid month") from None
-        names = self._names(pipe, owner, may_see, reported_month)
+        pipe_names = self._names(pipe, owner, may_see, reported_month)
         head = ReportHead(
             self._settings.stream,
             NAMES if self._settings.colours else tuple(filter(None, [self._settings.colour])),
@@ -93,7 +93,7 @@ class ReportAnswers:
             owner or None,
             self._settings.observe_target,
         )
-        return report(head, reported_month, (self._pipe(name, reported_month, owner) for name in names))
+        return report(head, reported_month, (self._pipe(name, reported_month, owner) for name in pipe_names))
 
     def _names(self, pipe: str, owner: str, may_see: Callable[[str], bool], month: Month) -> list[str]:
         if pipe:
@@ -106,18 +106,20 @@ class ReportAnswers:
             return [pipe]
         stored_days = (*self._store.days.items(), *self._store.colours_days.items())
         recorded_names = {name for name, days in stored_days if days}
-        names = sorted(
+        pipe_names = sorted(
             name
             for name in {*self._pipes.names(), *recorded_names}
             if may_see(name) and self._existed(name, month)
         )
         if not owner:
-            return names
-        names = [name for name in names if any(owner in owners for owners in self._owners(name, month))]
-        if not names:
+            return pipe_names
+        pipe_names = [
+            name for name in pipe_names if any(owner in owners for owners in self._owners(name, month))
+        ]
+        if not pipe_names:
             text = f"No pipe names the owner {owner!r}, or did so in {month.name}."
             raise Problem(404, text, title="No such owner")
-        return names
+        return pipe_names
 
     def _days(self, name: str) -> tuple[Mapping[int, DayRecord], int]:
         """The days of a pipe, over both colours if there are any, and the newest minute that was closed."""

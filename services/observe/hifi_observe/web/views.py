@@ -115,7 +115,9 @@ def states(store: MinuteStore, pipe: str, now_minute: int) -> list[str]:
 
 
 def _lost_since(store: MinuteStore, pipe: str, minute: int) -> int:
-    return sum(lost for loss_minute, lost in store.losses.get(pipe, {}).items() if loss_minute > minute)
+    return sum(
+        lost_count for loss_minute, lost_count in store.losses.get(pipe, {}).items() if loss_minute > minute
+    )
 
 
 def totals(rows: Sequence[Mapping[str, Any]], alarms: int) -> dict[str, Any]:
@@ -143,11 +145,11 @@ def verdict(
         headline = (
             f"{len(active_alarms)} alarms are active." if len(active_alarms) > 1 else "1 alarm is active."
         )
-        names = {
+        alarm_names = {
             f"{alarm.kind} ({alarm.pipe or alarm.subject})" if alarm.pipe or alarm.subject else alarm.kind
             for alarm in active_alarms
         }
-        return {"state": "bad", "headline": headline, "detail": ", ".join(sorted(names))}
+        return {"state": "bad", "headline": headline, "detail": ", ".join(sorted(alarm_names))}
     if not rows:
         return {"state": "unknown", "headline": "No pipe is declared yet.", "detail": ""}
     pipes_text = "1 pipe" if len(rows) == 1 else f"{len(rows):,} pipes"
@@ -252,14 +254,14 @@ def series(
         if row["minute"] not in closed_minutes
     ]
     rows.sort(key=lambda row: int(row["minute"]))
-    names = dict.fromkeys(name for row in rows for name, _ in mean_step_times(row))
+    step_names = dict.fromkeys(name for row in rows for name, _ in mean_step_times(row))
     steps_by_row = [dict(mean_step_times(row)) for row in rows]
     columns: dict[str, Any] = {"pipe": pipe, "slo_p95_ms": slo_p95_us / 1000}
     for name in ("minute", "state", "in", "delivered", "dead", "lost", "duplicates", "waiting"):
         columns[name] = [row[name] for row in rows]
     for name in ("p50", "p95", "p99", "max"):
         columns[name] = [_end_to_end_ms(row, name) for row in rows]
-    columns["parts"] = {name: [row_steps.get(name, 0.0) for row_steps in steps_by_row] for name in names}
+    columns["parts"] = {name: [row_steps.get(name, 0.0) for row_steps in steps_by_row] for name in step_names}
     return columns
 
 

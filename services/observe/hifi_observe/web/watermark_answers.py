@@ -48,8 +48,8 @@ class WatermarkAnswers:
 
     def of_colour(self, may_see: Callable[[str], bool]) -> WatermarkList:
         """The watermarks of the pipes that somebody sees, as this observe states them."""
-        names = [name for name in self._pipes.names() if may_see(name)]
-        return {"watermarks": self._store.of(names, now_us())}
+        visible_pipes = [name for name in self._pipes.names() if may_see(name)]
+        return {"watermarks": self._store.of(visible_pipes, now_us())}
 
     async def watermarks(self, may_see: Callable[[str], bool]) -> WatermarkList:
         """The watermarks of the pipes that somebody sees, over both colours if the stream has any."""

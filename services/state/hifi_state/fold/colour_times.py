@@ -19,7 +19,7 @@ WAIT_MS: Final = 60_000
 _CLOCKS_MS: Final = 5_000
 """How far the clocks of both colours may differ."""
 _ENDING_MS: Final = 300_000
-"""After this time without a process, at most, a colour that is told to sleep accepts nothing."""
+"""After this time without a process, at most, a colour that has to sleep accepts nothing."""
 _MOST_INTERVALS: Final = 100
 
 
@@ -35,7 +35,7 @@ ALL_TIMES: Final = Interval(EARLIEST_MS, LATEST_MS)
 
 @dataclass(frozen=True, slots=True)
 class ColourTimes:
-    """What a colour states of the events of its log that a step counts.
+    """The times of the events of a colour's log that a step counts, as the colour states them.
 
     Attributes:
         since_ms: its log may have earlier ones that are in no result, milliseconds since 1970 UTC, as all times.
@@ -65,7 +65,10 @@ class ColourTimes:
             else:
                 merged_times.append(interval)
         while len(merged_times) > _MOST_INTERVALS:
-            gaps_ms = [after.first_ms - before.last_ms for before, after in pairwise(merged_times)]
+            gaps_ms = [
+                later_interval.first_ms - earlier_interval.last_ms
+                for earlier_interval, later_interval in pairwise(merged_times)
+            ]
             index = gaps_ms.index(min(gaps_ms))
             merged_times[index : index + 2] = [
                 Interval(merged_times[index].first_ms, merged_times[index + 1].last_ms)
@@ -100,9 +103,9 @@ class ColourTimes:
         """
         until_ms = body["until_ms"]
         return cls(
-            int(body["since_ms"]),
-            int(body["lateness_ms"]),
-            None if until_ms is None else int(until_ms),
+            _time_ms(body["since_ms"]),
+            _time_ms(body["lateness_ms"]),
+            None if until_ms is None else _time_ms(until_ms),
             decoded(body["counted"]),
         )
 
@@ -120,7 +123,7 @@ class Sleep(NamedTuple):
 
 
 class OtherColour(NamedTuple):
-    """What is known of the other colour.
+    """The state of a step in the other colour, as far as this colour knows it.
 
     Attributes:
         horizon_ms: windows up to here need not wait for it any more.
@@ -138,7 +141,7 @@ NOT_KNOWN: Final = OtherColour(LATEST_MS, (ALL_TIMES,))
 def other_colour(
     times: ColourTimes | None, sleep: Sleep | None, lateness_ms: int, now_ms: int
 ) -> OtherColour:
-    """What a colour knows of the other one.
+    """The state of a step in the other colour.
 
     Args:
         times: that the other one has stated last; None: none.
@@ -176,5 +179,16 @@ def encoded(times: Sequence[Interval]) -> list[list[int]]:
 
 
 def decoded(values: Iterable[Sequence[int]]) -> tuple[Interval, ...]:
-    """Read `encoded`."""
-    return tuple(Interval(int(first_ms), int(last_ms)) for first_ms, last_ms in values)
+    """Read `encoded`.
+
+    Raises:
+        TypeError, ValueError: it is something else.
+    """
+    return tuple(Interval(_time_ms(first_ms), _time_ms(last_ms)) for first_ms, last_ms in values)
+
+
+def _time_ms(value: Any) -> int:
+    time_ms = int(value)
+    if not EARLIEST_MS <= time_ms <= LATEST_MS:
+        raise ValueError(f"{time_ms} is no time")
+    return time_ms

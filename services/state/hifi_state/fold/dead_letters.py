@@ -82,16 +82,17 @@ def dead_letters(events: DataFrame, pipe: str, step: StepSource, fetched: str) -
         header(SERVICE, "'state'"),
         header(STEP, literal(pipe)),
     ]
-    names = ", ".join(literal(name) for name in (SOURCE, REASON, DETAIL, SERVICE, STEP))
-    kept = f"filter(slice(headers, 3, size(headers)), h -> h.value is not null and h.key not in ({names}))"
+    replaced_headers = ", ".join(literal(name) for name in (SOURCE, REASON, DETAIL, SERVICE, STEP))
+    is_kept = f"h.value is not null and h.key not in ({replaced_headers})"
+    kept_headers = f"filter(slice(headers, 3, size(headers)), h -> {is_kept})"
     leading = ["headers[0]", hop_header(fetched, "if(`hifi.raw` >= 0, `hifi.raw`, null)")]
     not_refused = ", ".join(f"'{verdict}'" for verdict in (*NOT_REFUSED, HEARTBEAT))
     return events.filter(f"`hifi.verdict` not in ({not_refused})").select(
         "key",
         "value",
-        sql.expr(f"concat(array({', '.join(leading)}), {kept}, array({', '.join(failure_headers)}))").alias(
-            "headers"
-        ),
+        sql.expr(
+            f"concat(array({', '.join(leading)}), {kept_headers}, array({', '.join(failure_headers)}))"
+        ).alias("headers"),
         "partition",
         "`hifi.verdict`",
         "`hifi.fingerprint`",

@@ -1,4 +1,4 @@
-"""What decides the windows of a step, as the record on `folds` has it. Pure."""
+"""The declaration that decides the windows of a step, as the record on `folds` has it. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

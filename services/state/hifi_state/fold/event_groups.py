@@ -184,8 +184,8 @@ class EventGroups:
         if step.first is not None:
             is_attribute = f"startswith(h.key, {literal(CE_PREFIX)}) or h.key = {literal(CONTENT_TYPE)}"
             attributes = f"filter(headers, h -> h.value is not null and ({is_attribute}))"
-            texts = f"to_json(transform({attributes}, h -> array(h.key, cast(h.value as string))))"
-            members += [f"if({_HAS_NO_RESULT}, {member}, null)" for member in (texts, "value")]
+            attributes_json = f"to_json(transform({attributes}, h -> array(h.key, cast(h.value as string))))"
+            members += [f"if({_HAS_NO_RESULT}, {member}, null)" for member in (attributes_json, "value")]
         window = f"if({_IS_OF_VERDICT}, null, struct({', '.join(members)}))"
         return frame.withColumn("hifi.window", sql.expr(window))
 
@@ -229,7 +229,7 @@ def _summary(groups: Iterable[Sequence[Any]]) -> RangeSummary:
         restart,
     ) in groups:
         number = lane(partition, of_with=of_with)
-        summary.marks = raised(summary.marks, _known(number, stamp))
+        summary.highest_stamps = raised(summary.highest_stamps, _known(number, stamp))
         if unstamped is not None:
             newest = unstamped, verdict == HEARTBEAT
             last_unstamped[number] = max(newest, last_unstamped.get(number, newest))

@@ -90,7 +90,7 @@ _TIME: Final = (
 
 @dataclass(frozen=True, slots=True)
 class FoldRules:
-    """What decides on the events of a range.
+    """The state by which the events of a range are judged.
 
     Attributes:
         partitions: number of partitions of `enriched`.
@@ -110,7 +110,7 @@ class FoldRules:
 
 
 class _RowEvaluation(NamedTuple):
-    """What is evaluated for each event of a pipe.
+    """The expressions that are evaluated for each event of a pipe.
 
     Attributes:
         names: of the fields that it reads.

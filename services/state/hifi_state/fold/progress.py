@@ -86,10 +86,10 @@ class Judged(NamedTuple):
 
 @dataclass(slots=True)
 class RangeSummary:
-    """What a range of `enriched` held, by partition; what is about watermarks by `lane`.
+    """The content of a range of `enriched`, by partition; its watermarks by `lane`.
 
     Attributes:
-        marks: the highest stamp.
+        highest_stamps: of each lane, milliseconds since 1970 UTC.
         raws: the highest offset in `raw` of an event of the pipes that are read.
         events: lanes whose last record without a stamp is an event.
         empty: lanes whose last record without a stamp is a heartbeat.
@@ -103,7 +103,7 @@ class RangeSummary:
             accepted later than all before the range: `raw` was created again.
     """
 
-    marks: dict[int, int] = field(default_factory=dict)
+    highest_stamps: dict[int, int] = field(default_factory=dict)
     raws: dict[int, int] = field(default_factory=dict)
     events: set[int] = field(default_factory=set)
     empty: set[int] = field(default_factory=set)
@@ -142,8 +142,8 @@ class Progress:
         offsets: partition to the offset in `enriched` of the next record to read.
         raws: partition to the highest offset in `raw` of an event that was read since `raw` was created. One that is
             not above is a copy.
-        marks: `lane` to the highest stamp.
-        empty: lanes without a mark that hold no window, as a heartbeat says.
+        highest_stamps: `lane` to the highest stamp.
+        empty: lanes without a stamp that hold no window, as a heartbeat says.
         horizon_ms: windows up to here are closed; None: none is.
         emitted_ms: windows up to here have their results in `raw`; None: none has.
         bases: the oldest first.
@@ -152,7 +152,7 @@ class Progress:
         account: of what became of all events that were read.
         joined: the pipe `with` of a join; None: the step is none.
         takeover: where another declaration goes on; None: there is no other.
-        own: in a stream of two colours, the times of the events of this one; None: the stream has none.
+        own_times: in a stream of two colours, the times of the events of this one; None: the stream has none.
         elsewhere: times of which the log of the other colour may have events, as of the horizon.
         newest_ms: partition to a time that no event that was read was accepted after, the latest accepted time of
             them or that of `read_before`, milliseconds since 1970 UTC; absent: not known.
@@ -166,7 +166,7 @@ class Progress:
     number: int
     offsets: Mapping[int, int]
     raws: Mapping[int, int] = field(default_factory=dict)
-    marks: Mapping[int, int] = field(default_factory=dict)
+    highest_stamps: Mapping[int, int] = field(default_factory=dict)
     empty: frozenset[int] = frozenset()
     horizon_ms: int | None = None
     emitted_ms: int | None = None
@@ -176,7 +176,7 @@ class Progress:
     account: StepAccount = field(default_factory=StepAccount)
     joined: str | None = None
     takeover: Takeover | None = None
-    own: ColourTimes | None = None
+    own_times: ColourTimes | None = None
     elsewhere: tuple[Interval, ...] = ()
     newest_ms: Mapping[int, int] = field(default_factory=dict)
     restarts: tuple[Restart, ...] = ()
@@ -205,15 +205,15 @@ class Progress:
             lateness_ms: of the step, milliseconds.
             other: what is known of the other colour; None: the stream has none.
         """
-        marks = raised(self.marks, summary.marks)
-        empty = (self.empty - summary.events | summary.empty) - marks.keys()
+        highest_stamps = raised(self.highest_stamps, summary.highest_stamps)
+        empty = (self.empty - summary.events | summary.empty) - highest_stamps.keys()
         progress = replace(
             self,
             number=self.number + 1,
             offsets={**self.offsets, **end},
             raws=raised(self.raws, summary.raws),
             newest_ms=raised(self.newest_ms, summary.newest_ms),
-            marks=marks,
+            highest_stamps=highest_stamps,
             empty=frozenset(empty),
             emitted_ms=self.horizon_ms,
             folded=self.folded + summary.counts.get(FOLDED, 0),
@@ -230,14 +230,16 @@ class Progress:
             ]
         )
         judged = [entry for entry in judged if entry.last >= oldest_offsets.get(entry.partition, 0)]
-        lowest_mark_ms = _lowest_mark_ms(self._lanes, marks, empty)
+        lowest_mark_ms = _lowest_mark_ms(self._lanes, highest_stamps, empty)
         lowest_ms = (
             None if lowest_mark_ms is None else (lowest_mark_ms - lateness_ms) // SECOND_MS * SECOND_MS
         )
-        own, elsewhere = self.own, self.elsewhere
-        if own is not None and other is not None:
-            own = own.having(summary.times).settled(self._settled_ms(lowest_ms, empty), lateness_ms)
-            elsewhere = Interval(EARLIEST_MS, own.since_ms), *other.times
+        own_times, elsewhere = self.own_times, self.elsewhere
+        if own_times is not None and other is not None:
+            own_times = own_times.having(summary.times).settled(
+                self._settled_ms(lowest_ms, empty), lateness_ms
+            )
+            elsewhere = Interval(EARLIEST_MS, own_times.since_ms), *other.times
             if lowest_ms is not None:
                 lowest_ms = min(lowest_ms, other.horizon_ms // SECOND_MS * SECOND_MS)
         return replace(
@@ -245,7 +247,7 @@ class Progress:
             horizon_ms=self._up_to_takeover(_risen_ms(self.horizon_ms, lowest_ms, judged), lowest_ms),
             bases=tuple(bases),
             judged=tuple(judged),
-            own=own,
+            own_times=own_times,
             elsewhere=elsewhere,
             restarts=_needed_restarts(self.restarts, oldest_offsets),
         )
@@ -264,7 +266,7 @@ class Progress:
         return replace(self, newest_ms={**dict.fromkeys(self.offsets, now_ms + FUTURE_MS), **self.newest_ms})
 
     def _settled_ms(self, lowest_ms: int | None, empty: Collection[int]) -> int | None:
-        """What this colour can state: no event before this time counts from now on; None: any may.
+        """The time that this colour can state: no event before it counts from now on; None: any may.
 
         Args:
             lowest_ms: the lowest watermark less lateness.
@@ -300,11 +302,13 @@ class Progress:
     def holding(self) -> frozenset[int]:
         """Partitions that keep windows open: those with the lowest watermark, or with events and none yet."""
         known_lanes = set(self._lanes) - self.empty
-        lowest_ms = min((self.marks[number] for number in known_lanes & self.marks.keys()), default=None)
+        lowest_ms = min(
+            (self.highest_stamps[number] for number in known_lanes & self.highest_stamps.keys()), default=None
+        )
         return frozenset(
             number if number >= 0 else -1 - number
             for number in known_lanes
-            if self.marks.get(number, lowest_ms) == lowest_ms
+            if self.highest_stamps.get(number, lowest_ms) == lowest_ms
         )
 
     def next_end_in_ms(self, every_ms: int, lateness_ms: int) -> int | None:
@@ -314,13 +318,13 @@ class Progress:
             every_ms: from the end of a window to that of the next one, milliseconds.
             lateness_ms: of the step, milliseconds.
         """
-        lowest_mark_ms = _lowest_mark_ms(self._lanes, self.marks, self.empty)
+        lowest_mark_ms = _lowest_mark_ms(self._lanes, self.highest_stamps, self.empty)
         return None if lowest_mark_ms is None else every_ms - (lowest_mark_ms - lateness_ms) % every_ms
 
     @property
     def closed_ms(self) -> int | None:
         """No earlier event counts, whatever its stamp; None: any may. It is the horizon, or what this colour stated."""
-        return self.horizon_ms if self.own is None else later(self.horizon_ms, self.own.until_ms)
+        return self.horizon_ms if self.own_times is None else later(self.horizon_ms, self.own_times.until_ms)
 
     @property
     def has_due(self) -> bool:
@@ -337,13 +341,15 @@ class Progress:
 
     def of_step(self, step: str, pipes: Sequence[str]) -> "Progress":
         """The progress with which another declaration of the step goes on, once all closed windows have results."""
-        pipe, *joined = pipes
+        pipe, *joined_pipes = pipes
         if tuple(pipes) == self.pipes:
-            own = self.own
-            if own is not None and self.takeover is not None and self.marks:  # some may have been late before
-                latest_ms = max(self.marks.values()) + FUTURE_MS
-                own = own.having(Interval(min(self.takeover.from_ms, latest_ms), latest_ms))
-            return replace(self, step=step, takeover=None, own=own, since=self.offsets)
+            own_times = self.own_times
+            if (
+                own_times is not None and self.takeover is not None and self.highest_stamps
+            ):  # some may have been late before
+                latest_ms = max(self.highest_stamps.values()) + FUTURE_MS
+                own_times = own_times.having(Interval(min(self.takeover.from_ms, latest_ms), latest_ms))
+            return replace(self, step=step, takeover=None, own_times=own_times, since=self.offsets)
         return Progress(
             step,
             pipe,
@@ -353,8 +359,8 @@ class Progress:
             emitted_ms=self.emitted_ms,
             folded=self.folded,
             account=StepAccount(self.offsets),
-            joined=joined[0] if joined else None,
-            own=self.own,
+            joined=joined_pipes[0] if joined_pipes else None,
+            own_times=self.own_times,
             elsewhere=self.elsewhere,
             enriched_id=self.enriched_id,
             since=self.offsets,
@@ -391,7 +397,7 @@ class Progress:
                 "number": self.number,
                 "offsets": _texts(self.offsets),
                 "raws": _texts(self.raws),
-                "marks": _texts(self.marks),
+                "marks": _texts(self.highest_stamps),
                 "empty": sorted(self.empty),
                 "horizon_ms": self.horizon_ms,
                 "emitted_ms": self.emitted_ms,
@@ -400,7 +406,7 @@ class Progress:
                 "folded": self.folded,
                 "account": self.account.encode(),
                 "takeover": None if self.takeover is None else list(self.takeover),
-                "own": None if self.own is None else self.own.encode(),
+                "own": None if self.own_times is None else self.own_times.encode(),
                 "elsewhere": encoded(self.elsewhere),
                 "newest": _texts(self.newest_ms),
                 "restarts": [list(restart) for restart in self.restarts],
@@ -417,7 +423,7 @@ class Progress:
             ValueError, KeyError, TypeError: it is something else.
         """
         body = orjson.loads(value)
-        takeover, own = body.get("takeover"), body.get("own")  # older records have none
+        takeover, own_times = body.get("takeover"), body.get("own")  # older records have none
         if body["format"] != _FORMAT:
             raise ValueError(f"the format {body['format']} of a progress is not known to this release")
         return cls(
@@ -439,7 +445,7 @@ class Progress:
             StepAccount.decode(body["account"]),
             body.get("joined"),
             None if takeover is None else Takeover(*takeover),
-            None if own is None else ColourTimes.decode(own),
+            None if own_times is None else ColourTimes.decode(own_times),
             decoded(body.get("elsewhere", ())),
             _numbers(body.get("newest", {})),
             tuple(Restart(*restart) for restart in body.get("restarts", ())),
@@ -454,15 +460,17 @@ def later(first_ms: int | None, second_ms: int | None) -> int | None:
     return max(times_ms, default=None)
 
 
-def _lowest_mark_ms(lanes: Iterable[int], marks: Mapping[int, int], empty: Iterable[int]) -> int | None:
+def _lowest_mark_ms(
+    lanes: Iterable[int], highest_stamps: Mapping[int, int], empty: Iterable[int]
+) -> int | None:
     """The minimum over all lanes; None: one of them has said nothing yet, or all are empty."""
-    lane_marks = [marks.get(number) for number in set(lanes) - set(empty)]
+    lane_marks = [highest_stamps.get(number) for number in set(lanes) - set(empty)]
     known_marks = [mark_ms for mark_ms in lane_marks if mark_ms is not None]
     return min(known_marks) if known_marks and len(known_marks) == len(lane_marks) else None
 
 
 def _risen_ms(horizon_ms: int | None, lowest_ms: int | None, judged: Sequence[Judged]) -> int | None:
-    """The next horizon: the lowest watermark less lateness, unless it would rise too little for so many entries.
+    """The next horizon: the lowest watermark less lateness, unless it rises too little for the number of entries.
 
     Each entry beyond `_MOST_JUDGED` has a horizon that is a third further from the oldest one than that before it, so
     that their number grows with the logarithm of the time.
@@ -481,9 +489,12 @@ def _risen_ms(horizon_ms: int | None, lowest_ms: int | None, judged: Sequence[Ju
     return later(horizon_ms, lowest_ms) if is_far_enough else horizon_ms
 
 
-def raised(before: Mapping[int, int], numbers: Mapping[int, int]) -> dict[int, int]:
+def raised(numbers_before: Mapping[int, int], numbers: Mapping[int, int]) -> dict[int, int]:
     """The higher number of each partition or lane."""
-    return {**before, **{key: max(number, before.get(key, number)) for key, number in numbers.items()}}
+    return {
+        **numbers_before,
+        **{key: max(number, numbers_before.get(key, number)) for key, number in numbers.items()},
+    }
 
 
 def up_to_restarts(

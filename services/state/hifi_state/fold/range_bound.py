@@ -35,7 +35,7 @@ class RangeBound:
         self._tried = 0
 
     def begin(self, records: int) -> None:
-        """A range of so many records is folded from now on."""
+        """A range of this number of records is folded from now on."""
         self._tried = records
 
     def passed(self, size_bytes: int) -> None:
@@ -47,7 +47,7 @@ class RangeBound:
             self.records = min(self._most, grown, fitting)
 
     def failed(self) -> None:
-        """What was done failed; without an effect where no range was folded."""
+        """The last action failed; without an effect where no range was folded."""
         tried, self._tried = self._tried, 0
         if tried:
             self.records = max(1, min(self.records, tried) // _FACTOR)

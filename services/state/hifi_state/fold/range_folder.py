@@ -36,7 +36,7 @@ _FETCHED: Final = "`hifi.fetched`"
 
 
 class RangeTooLarge(HifiError):
-    """What a range makes does not fit in memory: a smaller one does."""
+    """The rows of a range do not fit in memory: those of a smaller one do."""
 
 
 class FoldedRange:
@@ -113,17 +113,17 @@ class FoldedRange:
         letters = self._judge_again(fetched_us)
         if letters is None:
             return None
-        refused_again: dict[tuple[int, str], Tally] = {}
+        letter_tallies: dict[tuple[int, str], Tally] = {}
         for letter in letters:
             group = letter.partition, letter.verdict
-            refused_again[group] = refused_again.get(group, NO_EVENTS).plus(Tally(1, letter.fingerprint))
-        refused = {
+            letter_tallies[group] = letter_tallies.get(group, NO_EVENTS).plus(Tally(1, letter.fingerprint))
+        refused_tallies = {
             (partition, verdict): events
             for partition, verdicts in self.summary.read.items()
             for verdict, events in verdicts.items()
             if verdict not in NOT_REFUSED
         }
-        return letters if refused_again == refused else None
+        return letters if letter_tallies == refused_tallies else None
 
     def dead_letters(self, fetched_us: int) -> DataFrame:
         """All dead letters of a range that keeps its events, see `hifi_state.fold.dead_letters`.

@@ -45,7 +45,7 @@ class ResultEvents:
         """
         self._pipe = pipe
         self._scope = f"{log}/{pipe}" if log else pipe
-        """What the ids of results begin with."""
+        """The beginning of the ids of results."""
         self._step = step
         self._beyond_ms = 0 if step.window is not None and step.gap_ms is None else 1
         """From the end of a window to that of its row."""

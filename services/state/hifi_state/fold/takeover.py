@@ -21,21 +21,26 @@ class Takeover(NamedTuple):
     from_ms: int
 
 
-def next_takeover(text: str, declared: StepSource, kept: StepSource, horizon_ms: int) -> Takeover:
+def next_takeover(
+    text: str, declared_source: StepSource, kept_source: StepSource, horizon_ms: int
+) -> Takeover:
     """The first takeover after which all results are complete, and before which none is cut.
 
     Args:
         text: of the declaration that goes on.
-        declared: the same, read.
-        kept: the declaration before it. The events are still in the log that count in its results after the horizon.
+        declared_source: the same, read.
+        kept_source: the declaration before it. The log still has the events that count in its results after the
+            horizon.
         horizon_ms: the windows up to here are closed, milliseconds since 1970 UTC.
     """
-    kept_from_ms = kept.needed_from_ms(horizon_ms)
+    kept_from_ms = kept_source.needed_from_ms(horizon_ms)
     from_ms = horizon_ms if kept_from_ms is None else kept_from_ms
-    every_ms = (kept.window.every_ms if kept.window else 0) or _SECOND_MS
-    at_ms = _rounded_up(max(horizon_ms, complete_from_ms(declared, from_ms)), every_ms)
-    needed_from_ms = declared.needed_from_ms(at_ms)
-    return Takeover(text, at_ms, at_ms - _reach_ms(declared) if needed_from_ms is None else needed_from_ms)
+    every_ms = (kept_source.window.every_ms if kept_source.window else 0) or _SECOND_MS
+    at_ms = _rounded_up(max(horizon_ms, complete_from_ms(declared_source, from_ms)), every_ms)
+    needed_from_ms = declared_source.needed_from_ms(at_ms)
+    return Takeover(
+        text, at_ms, at_ms - _reach_ms(declared_source) if needed_from_ms is None else needed_from_ms
+    )
 
 
 def complete_from_ms(step: StepSource, from_ms: int) -> int:

@@ -151,7 +151,7 @@ class WindowFile:
         return Tally(event_count, xor)
 
     def limit(self) -> KeyLimit | None:
-        """What bounds the events of the next ranges, until their rows are applied; None: a row has any number."""
+        """The limit of events for the next ranges, until their rows are applied; None: a row has any number."""
         return None
 
     def apply(self, rows: Iterable[WindowRow], progress: Progress) -> None:

@@ -182,8 +182,8 @@ class RowFile:
     def _positions_of(self, keys: Sequence[Key]) -> Mapping[Key, EventPosition]:
         shown_positions = {}
         key_fields = len(self._view.key)
-        for first in range(0, len(keys), _KEYS_AT_ONCE):
-            chunk = keys[first : first + _KEYS_AT_ONCE]
+        for chunk_start in range(0, len(keys), _KEYS_AT_ONCE):
+            chunk = keys[chunk_start : chunk_start + _KEYS_AT_ONCE]
             padding = [chunk[-1]] * (_KEYS_AT_ONCE - len(chunk))
             for row in self._database.execute(self._select_positions, list(chain(*chunk, *padding))):
                 shown_positions[row[:key_fields]] = EventPosition(*row[key_fields:])

@@ -135,8 +135,8 @@ class ViewApi:
 
     async def listed(self, request: Request) -> Response:
         """GET the views that the key opens."""
-        names = self._allowed(request.headers)
-        return _json({"views": [_summary(self._views[name].followed) for name in sorted(names)]})
+        view_names = self._allowed(request.headers)
+        return _json({"views": [_summary(self._views[name].followed) for name in sorted(view_names)]})
 
     def of_view(self, operation_name: str, answer: Answer) -> Callable[[Request], Awaitable[Response]]:
         """The handler of a route of one view: checks the key, counts answers, and sets `hifi-complete-until`."""
@@ -327,14 +327,14 @@ class ViewApi:
         return self._views[name]
 
     def _allowed(self, headers: Headers) -> frozenset[str]:
-        names = self._keys.views_of(headers.get("authorization"))
-        if not names:
+        view_names = self._keys.views_of(headers.get("authorization"))
+        if not view_names:
             raise Problem(
                 401,
                 "Send a read key of a view: Authorization: Bearer KEY.",
                 [("www-authenticate", "Bearer")],
             )
-        return names
+        return view_names
 
 
 def complete_text(view: FollowedView) -> str:

@@ -126,10 +126,10 @@ def test_a_deleted_row_has_its_key_and_the_commit_is_the_time_of_the_event() -> 
 
 
 def test_a_full_replica_identity_gives_the_row_before_an_update() -> None:
-    before = {**ROW, "delay": 3}
-    assert orjson.loads(read(record(envelope("u", before, ROW))).data)["change"]["before"] == before | {
-        "payload": None
-    }
+    earlier_row = {**ROW, "delay": 3}
+    assert orjson.loads(read(record(envelope("u", earlier_row, ROW))).data)["change"][
+        "before"
+    ] == earlier_row | {"payload": None}
 
 
 def test_a_long_key_before_an_update_is_no_row() -> None:
@@ -434,12 +434,12 @@ def test_a_change_names_the_columns_that_its_table_has_lost_also_after_a_restart
     def gone_columns(event: Any) -> Any:
         return orjson.loads(event.data)["change"].get("gone")
 
-    first = reader()
-    assert [gone_columns(first(change)) for change in records] == expected
-    assert [gone_columns(first(change)) for change in records] == expected
+    first_reader = reader()
+    assert [gone_columns(first_reader(change)) for change in records] == expected
+    assert [gone_columns(first_reader(change)) for change in records] == expected
     for begin_index in range(len(records)):
         second_reader = reader()
-        second_reader.columns = first.columns
+        second_reader.columns = first_reader.columns
         assert [gone_columns(second_reader(change)) for change in records[begin_index:]] == expected[
             begin_index:
         ]
@@ -448,5 +448,5 @@ def test_a_change_names_the_columns_that_its_table_has_lost_also_after_a_restart
     ]
     assert [mark_name(name) for name, _ in column_records] == ["columns of public.flights"] * 2
     last_name, last_value = column_records[-1]
-    assert first.columns is not None
-    assert left_key(last_name, last_value or b"").values == first.columns["public.flights"]
+    assert first_reader.columns is not None
+    assert left_key(last_name, last_value or b"").values == first_reader.columns["public.flights"]

@@ -112,15 +112,17 @@ async def test_tables_that_are_added_to_a_connector_are_known_before_it_is_chang
     connect: tuple[KafkaConnect, DebeziumSource],
 ) -> None:
     stand_in, source = connect
-    first = Connector("s", "p", source.model_copy(update={"tables": ["public.flights", "public.a_b"]}))
-    assert await first.added_tables() == [], "there is none yet"
-    await first.declare()
+    first_connector = Connector(
+        "s", "p", source.model_copy(update={"tables": ["public.flights", "public.a_b"]})
+    )
+    assert await first_connector.added_tables() == [], "there is none yet"
+    await first_connector.declare()
     tables = ["PUBLIC.flights", "public.others", "public.a_b"]
     both = Connector("s", "p", source.model_copy(update={"tables": tables}))
     assert await both.added_tables() == ["public.others"]
     await both.declare()
     assert await both.added_tables() == []
-    assert await first.added_tables() == []
+    assert await first_connector.added_tables() == []
     stand_in.is_busy = True
     with pytest.raises(Retryable):
         await both.added_tables()

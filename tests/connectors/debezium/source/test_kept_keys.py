@@ -136,22 +136,25 @@ def scanned(offset: int, table: str = "flights") -> Any:
 @pytest.mark.more
 async def test_a_truncate_deletes_the_rows_of_its_table_that_there_are(source: DebeziumSource) -> None:
     reader = Reader(source)
-    before = [
+    changes_before = [
         change("r", 1, 0), change("c", 2, 1), change("c", 3, 2), change("d", 2, 3), change("u", 3, 4),
         change("c", 1, 5, "others"),
     ]  # fmt: skip
     truncate = change("t", 0, 6)
-    after = [change("c", 3, 7), change("t", 0, 8), change("t", 0, 9)]
+    changes_after = [change("c", 3, 7), change("t", 0, 8), change("t", 0, 9)]
     expected = [(6, 0, '{"id":"f1"}'), (6, 4, '{"id":"f3"}')]
-    first = await reader.read(*before, truncate, writes=0)
-    assert first
-    assert set(first) <= set(expected)
+    first_records = await reader.read(*changes_before, truncate, writes=0)
+    assert first_records
+    assert set(first_records) <= set(expected)
     reader.crash()  # before its deletes are written: they are made again, whatever is read again
-    assert await reader.read(truncate, writes=0) == first
+    assert await reader.read(truncate, writes=0) == first_records
     reader.crash()
-    assert await reader.read(*before[2:], truncate, *after) == [*expected, (8, 7, '{"id":"f3"}')]
+    assert await reader.read(*changes_before[2:], truncate, *changes_after) == [
+        *expected,
+        (8, 7, '{"id":"f3"}'),
+    ]
     reader.crash()  # they are written, and the offset is not committed: none comes again
-    assert await reader.read(*before[4:], truncate, *after) == []
+    assert await reader.read(*changes_before[4:], truncate, *changes_after) == []
 
 
 @pytest.mark.parametrize("read_again", [0, 15, 40])
@@ -249,8 +252,8 @@ async def test_rows_of_a_table_are_deleted_though_those_of_another_were_that_cha
     source: DebeziumSource,
 ) -> None:
     reader = Reader(source)
-    before = [change("c", 1, 0, "others"), change("c", 1, 1)]
-    assert await reader.read(*before, change("t", 0, 2)) == [(2, 1, '{"id":"f1"}')]
+    changes_before = [change("c", 1, 0, "others"), change("c", 1, 1)]
+    assert await reader.read(*changes_before, change("t", 0, 2)) == [(2, 1, '{"id":"f1"}')]
     reader.crash()
     truncate = change("t", 0, 3, "others")
     assert await reader.read(truncate) == [(3, 0, '{"id":"f1"}')]
@@ -260,7 +263,12 @@ async def test_a_snapshot_that_begins_again_deletes_what_its_last_begin_has_left
     source: DebeziumSource,
 ) -> None:
     reader = Reader(source)
-    first = [snapshot_notice("STARTED", 0), change("r", 1, 1), change("r", 2, 2), change("r", 1, 3, "others")]
+    first_changes = [
+        snapshot_notice("STARTED", 0),
+        change("r", 1, 1),
+        change("r", 2, 2),
+        change("r", 1, 3, "others"),
+    ]
     second_snapshot = [
         snapshot_notice("STARTED", 4),
         change("r", 2, 5),
@@ -268,7 +276,7 @@ async def test_a_snapshot_that_begins_again_deletes_what_its_last_begin_has_left
         scanned(7, "others"),
         change("r", 3, 8),
     ]
-    assert await reader.read(*first, *second_snapshot) == []
+    assert await reader.read(*first_changes, *second_snapshot) == []
     reader.crash()
     expected = [(9, 1, '{"id":"f1"}'), (9, 3, '{"id":"f1"}')]
     assert await reader.read(snapshot_notice("COMPLETED", 9)) == expected
@@ -377,10 +385,10 @@ async def test_a_slot_that_cannot_be_dropped_is_told_once_for_a_snapshot(source:
 
 
 async def test_a_table_that_is_declared_later_is_read_with_another_snapshot(source: DebeziumSource) -> None:
-    first = Reader(source)
-    await first.read(snapshot_notice("STARTED", 0), scanned(1), snapshot_notice("COMPLETED", 2))
-    await first.read(snapshot_notice("SKIPPED", 3))
-    assert first.renewed == 0
+    first_reader = Reader(source)
+    await first_reader.read(snapshot_notice("STARTED", 0), scanned(1), snapshot_notice("COMPLETED", 2))
+    await first_reader.read(snapshot_notice("SKIPPED", 3))
+    assert first_reader.renewed == 0
     both = source.model_copy(update={"tables": ["public.flights", "public.others"]})
     reader = Reader(both)
     await reader.read(snapshot_notice("SKIPPED", 4), snapshot_notice("STARTED", 5), scanned(6))

@@ -31,8 +31,10 @@ def marks(**offsets: Any) -> Any:
     names = {
         "renewed": RENEWED, "unended": UNENDED, "read": READ, "begun": BEGUN, "ended": ENDED, "added": ADDED,
     }  # fmt: skip
-    first: Any = {BEGUN: (0, {"tables": [A]}), SCANNED + A: (1, {}), ENDED: (2, {})}
-    return first | {names[name]: (offset, {"tables": tables}) for name, (offset, tables) in offsets.items()}
+    first_marks: Any = {BEGUN: (0, {"tables": [A]}), SCANNED + A: (1, {}), ENDED: (2, {})}
+    return first_marks | {
+        names[name]: (offset, {"tables": tables}) for name, (offset, tables) in offsets.items()
+    }
 
 
 def test_a_table_that_no_snapshot_has_read_is_unread() -> None:
@@ -41,9 +43,9 @@ def test_a_table_that_no_snapshot_has_read_is_unread() -> None:
     assert unread_tables(marks(), [B, A]) == [B]
 
 
-@pytest.mark.parametrize("known", [{}, {BEGUN: (0, {}), SCANNED + A: (1, {})}])
-def test_no_table_is_unread_where_no_snapshot_is_known_that_has_ended(known: Any) -> None:
-    assert unread_tables(known, [A, B]) == []
+@pytest.mark.parametrize("snapshot_marks", [{}, {BEGUN: (0, {}), SCANNED + A: (1, {})}])
+def test_no_table_is_unread_where_no_snapshot_is_known_that_has_ended(snapshot_marks: Any) -> None:
+    assert unread_tables(snapshot_marks, [A, B]) == []
 
 
 def test_a_table_for_which_a_snapshot_was_made_or_refused_is_not_asked_for_again() -> None:
@@ -63,19 +65,22 @@ def test_a_table_that_was_declared_when_a_snapshot_began_did_not_exist_then() ->
 
 
 def test_a_table_that_was_added_before_the_begin_of_a_snapshot_was_read_is_unread_until_another_one() -> None:
-    added = marks(begun=(0, [A, B]), added=(0, with_added({}, [B])))
-    assert unread_tables(added, [A, B]) == [B]
-    assert unread_tables(added, [A, "public.B"]) == ["public.B"]
-    assert unread_tables(added | marks(renewed=(5, [A, B]), begun=(6, [A, B]), ended=(9, ())), [A, B]) == []
-    assert unread_tables(added | {SCANNED + B: (1, {})}, [A, B]) == []
-    assert with_added(added, [C, B]) == [B, C]
+    added_marks = marks(begun=(0, [A, B]), added=(0, with_added({}, [B])))
+    assert unread_tables(added_marks, [A, B]) == [B]
+    assert unread_tables(added_marks, [A, "public.B"]) == ["public.B"]
+    assert (
+        unread_tables(added_marks | marks(renewed=(5, [A, B]), begun=(6, [A, B]), ended=(9, ())), [A, B])
+        == []
+    )
+    assert unread_tables(added_marks | {SCANNED + B: (1, {})}, [A, B]) == []
+    assert with_added(added_marks, [C, B]) == [B, C]
 
 
 def test_of_a_snapshot_whose_mark_does_not_tell_its_tables_only_added_ones_are_unread() -> None:
-    known = marks() | {BEGUN: (0, {})}
-    assert unread_tables(known, [A, B]) == [], "an upgrade makes no snapshot"
-    assert unread_tables(known | marks(added=(0, [C])) | {BEGUN: (0, {})}, [A, B, C]) == [C]
-    assert read_tables(known, [A, B]) == {A, B}
+    snapshot_marks = marks() | {BEGUN: (0, {})}
+    assert unread_tables(snapshot_marks, [A, B]) == [], "an upgrade makes no snapshot"
+    assert unread_tables(snapshot_marks | marks(added=(0, [C])) | {BEGUN: (0, {})}, [A, B, C]) == [C]
+    assert read_tables(snapshot_marks, [A, B]) == {A, B}
 
 
 def test_a_table_that_was_not_declared_for_a_while_is_unread() -> None:
@@ -87,10 +92,10 @@ def test_a_table_that_was_not_declared_for_a_while_is_unread() -> None:
 
 
 def test_a_snapshot_is_interrupted_that_has_not_ended_before_a_record() -> None:
-    begun = marks(begun=(5, ()))
+    begun_marks = marks(begun=(5, ()))
     assert not is_interrupted(marks(), 9, begins_snapshot=False)
-    assert is_interrupted(begun, 9, begins_snapshot=False)
-    assert not is_interrupted(begun, 5, begins_snapshot=True), "the record is its begin"
+    assert is_interrupted(begun_marks, 9, begins_snapshot=False)
+    assert not is_interrupted(begun_marks, 5, begins_snapshot=True), "the record is its begin"
     renewed = marks(begun=(5, ()), renewed=(6, ()))
     assert not is_interrupted(renewed, 9, begins_snapshot=True)
     assert is_interrupted(renewed, 9, begins_snapshot=False)

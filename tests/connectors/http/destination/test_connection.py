@@ -307,16 +307,16 @@ async def test_what_arrives_unread_on_an_idle_connection_never_counts_for_the_ne
         await serve(connection, reply)
 
     connection_pool = ConnectionPool("127.0.0.1", listener.getsockname()[1], None, 1, NameResolver())
-    first = asyncio.create_task(accept(OK))
+    first_task = asyncio.create_task(accept(OK))
     assert (await ask(connection_pool)).status == 200  # type: ignore[union-attr]
-    await first
+    await first_task
     accepted[0].setblocking(True)
     accepted[0].sendall(
         OK
     )  # without a turn of the event loop before the next request, so that it stays unread
-    second = asyncio.create_task(accept(answer(500)))
+    second_task = asyncio.create_task(accept(answer(500)))
     assert (await ask(connection_pool)).status == 500  # type: ignore[union-attr]
-    await second
+    await second_task
     for connection in (*accepted, listener):
         connection.close()
 

@@ -26,28 +26,28 @@ class SlowNames:
 
 
 async def test_requests_for_one_name_share_a_look_up_also_after_a_time_out() -> None:
-    names = SlowNames()
-    resolver = NameResolver(names.look_up)
+    slow_names = SlowNames()
+    resolver = NameResolver(slow_names.look_up)
     for _ in range(50):
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.001):
                 await resolver.addresses("slow", 80)
     waiting = [asyncio.create_task(resolver.addresses("slow", port)) for port in (80, 443)]
     assert (await resolver.addresses("localhost", 80))[0][4][1] == 80  # another name does not wait
-    names.answer.set()
+    slow_names.answer.set()
     first, second = await asyncio.gather(*waiting)
     assert (first[0][4], second[0][4]) == (("127.0.0.1", 80), ("127.0.0.1", 443))
-    assert names.asked == ["slow", "localhost"]
+    assert slow_names.asked == ["slow", "localhost"]
     await resolver.addresses("slow", 80)
-    assert names.asked == ["slow", "localhost", "slow"]
+    assert slow_names.asked == ["slow", "localhost", "slow"]
 
 
 async def test_an_address_needs_no_look_up() -> None:
-    names = SlowNames()
-    resolver = NameResolver(names.look_up)
+    slow_names = SlowNames()
+    resolver = NameResolver(slow_names.look_up)
     assert (await resolver.addresses("127.0.0.1", 81))[0][4] == ("127.0.0.1", 81)
     assert (await resolver.addresses("::1", 81))[0][4][:2] == ("::1", 81)
-    assert names.asked == []
+    assert slow_names.asked == []
 
 
 async def test_only_allowed_addresses_of_a_name_are_used() -> None:
@@ -66,17 +66,17 @@ async def test_only_allowed_addresses_of_a_name_are_used() -> None:
 
 
 async def test_a_look_up_is_shared_by_pipes_and_its_answer_is_not() -> None:
-    names = SlowNames()
+    slow_names = SlowNames()
     judge = Egress(tuple(read_allowed("orders=http=127.0.0.1:80")))
-    resolver = NameResolver(names.look_up, judge)
+    resolver = NameResolver(slow_names.look_up, judge)
     pipe_resolvers = [resolver.for_pipe(pipe) for pipe in ("orders", "shop")] + [resolver]
     waiting = [asyncio.create_task(pipe_resolver.addresses("slow", 80)) for pipe_resolver in pipe_resolvers]
     behind = [asyncio.create_task(pipe_resolver.behind_proxy("slow", 80)) for pipe_resolver in pipe_resolvers]
-    while not names.asked:
+    while not slow_names.asked:
         await asyncio.sleep(0)
-    names.answer.set()
+    slow_names.answer.set()
     results = await asyncio.gather(*waiting, *behind, return_exceptions=True)
-    assert names.asked == ["slow"]
+    assert slow_names.asked == ["slow"]
     assert results[0][0][4] == ("127.0.0.1", 80)  # type: ignore[index]
     assert results[3] == "127.0.0.1"
     assert [type(result) for result in (*results[1:3], *results[4:])] == [EgressRefused] * 4

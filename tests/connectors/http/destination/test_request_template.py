@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from hifi.record.cloudevents.percent_encoding import percent_encoded
 from hifi.runtime.errors import Misconfigured, Rejected
 from hifi_http.declaration import HttpDestination
+from hifi_http.destination.percent_encoding import percent_encoded
 from hifi_http.destination.request_template import RequestTemplate
 from hifi_http.destination.signature import webhook_id
 
@@ -47,15 +47,15 @@ def request_of(
     template = RequestTemplate(declared, headers or {}, secrets)
     data = template.request(records, [template.part(event_record) for event_record in records], NOW_US)
     head, _, body = data.partition(b"\r\n\r\n")
-    first, *lines = head.decode("ascii").split("\r\n")
-    return first, dict(line.split(": ", 1) for line in lines), body
+    request_line, *lines = head.decode("ascii").split("\r\n")
+    return request_line, dict(line.split(": ", 1) for line in lines), body
 
 
 def test_binary_mode_is_what_the_cloudevents_library_reads() -> None:
-    first, headers, body = request_of(
+    request_line, headers, body = request_of(
         record({"a": "ü"}, subject='ein "Ünfug" 100 %\n', traceparent="00-ab-cd-01")
     )
-    assert first == "POST /in?a=b HTTP/1.1"
+    assert request_line == "POST /in?a=b HTTP/1.1"
     assert headers["Host"] == "there.example:8080"
     assert headers["User-Agent"].startswith("hifi/")
     assert headers["Content-Length"] == str(len(body))
@@ -199,10 +199,10 @@ def test_while_a_secret_is_replaced_receivers_with_either_verify_the_signature(
         assert Webhook(secret).verify(body, headers) == {"a": 1}
     with pytest.raises(WebhookVerificationError):
         Webhook(third_secret).verify(body, headers)
-    declared = HttpDestination.model_validate(
+    destination = HttpDestination.model_validate(
         {"name": "d", "url": "http://h/", "signing": {"env": "NEW"}, "signing_also": [{"env": "OLD"}]}
     )
-    assert HttpDestination.model_validate_json(declared.model_dump_json()) == declared
+    assert HttpDestination.model_validate_json(destination.model_dump_json()) == destination
     with pytest.raises(ValidationError, match="needs `signing`"):
         HttpDestination.model_validate({"name": "d", "url": "http://h/", "signing_also": [{"env": "OLD"}]})
 

@@ -35,9 +35,9 @@ async def test_nothing_is_sent_when_it_may_not_be_any_more(lost: str) -> None:
     health = Health("egest", "i")
     context = SenderContext("flights", health, 60.0, lambda: None)
     async with destination() as receiver:
-        declared = pipe(receiver.url).destinations[0]
-        assert isinstance(declared, HttpDestination)
-        sender = RequestSender(declared, context)
+        declared_pipe = pipe(receiver.url).destinations[0]
+        assert isinstance(declared_pipe, HttpDestination)
+        sender = RequestSender(declared_pipe, context)
         if lost == "partition":
             member.last_heartbeat_monotonic_s = float("inf")
             assigned_partition.revoke()
@@ -63,9 +63,9 @@ async def test_stray_bytes_are_counted_and_shown_until_the_destination_is_declar
         return OK + OK
 
     async with destination(answer_twice) as receiver:
-        declared = pipe(receiver.url).destinations[0]
-        assert isinstance(declared, HttpDestination)
-        sender = RequestSender(declared, context)
+        declared_pipe = pipe(receiver.url).destinations[0]
+        assert isinstance(declared_pipe, HttpDestination)
+        sender = RequestSender(declared_pipe, context)
         for offset in range(3):
             record: Any = ConsumerRecord(
                 "enriched", 0, offset, 0, 0, b"k", b"{}", None, 0, 2, tuple(attributes(offset))
@@ -76,7 +76,7 @@ async def test_stray_bytes_are_counted_and_shown_until_the_destination_is_declar
             )
             assert isinstance(sent_request, SentRequest)
         assert receiver.connections == 3
-        assert metrics.STRAY_ANSWERS.labels("flights", declared.name)._value.get() == 3
-        assert "connection of its own" in health.warnings[f"stray bytes from flights/{declared.name}"]
+        assert metrics.STRAY_ANSWERS.labels("flights", declared_pipe.name)._value.get() == 3
+        assert "connection of its own" in health.warnings[f"stray bytes from flights/{declared_pipe.name}"]
         await sender.stop()
     assert health.warnings == {}

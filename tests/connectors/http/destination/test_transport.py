@@ -89,7 +89,7 @@ class Authority:
         self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, *, authority: bool
     ) -> x509.Certificate:
         now = dt.datetime.now(dt.UTC)
-        names = x509.SubjectAlternativeName([x509.DNSName("localhost")])
+        alternative_names = x509.SubjectAlternativeName([x509.DNSName("localhost")])
         public = self._key.public_key()
         return (
             x509.CertificateBuilder()
@@ -102,7 +102,7 @@ class Authority:
             .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(public), critical=False)
-            .add_extension(names, critical=False)
+            .add_extension(alternative_names, critical=False)
             .sign(self._key, hashes.SHA256())
         )
 

@@ -9,9 +9,9 @@ def test_progress_survives_its_dump() -> None:
 
 
 def test_a_batch_moves_offsets_and_never_lowers_a_watermark() -> None:
-    before = TableProgress({0: PartitionProgress(5, 3), 1: PartitionProgress(7, 4)})
-    after = before.advanced({0: 9, 1: 6}, {0: 8, 1: 2})
-    assert after.partitions == {0: PartitionProgress(9, 8), 1: PartitionProgress(7, 4)}
+    progress_before = TableProgress({0: PartitionProgress(5, 3), 1: PartitionProgress(7, 4)})
+    progress_after = progress_before.advanced({0: 9, 1: 6}, {0: 8, 1: 2})
+    assert progress_after.partitions == {0: PartitionProgress(9, 8), 1: PartitionProgress(7, 4)}
 
 
 def test_the_progress_at_a_commit_of_the_group_is_the_newest_one_that_is_not_beyond_it() -> None:

@@ -170,11 +170,13 @@ def test_what_is_no_schema_or_could_stand_for_endless_values_is_refused(text: st
 
 
 def test_records_that_stand_for_endless_values_without_bytes_are_refused() -> None:
-    texts = [json.dumps(record("R0", n="null"))]
-    texts += [json.dumps(record(f"R{level}", a=f"R{level - 1}", b=f"R{level - 1}")) for level in range(1, 40)]
+    schema_texts = [json.dumps(record("R0", n="null"))]
+    schema_texts += [
+        json.dumps(record(f"R{level}", a=f"R{level - 1}", b=f"R{level - 1}")) for level in range(1, 40)
+    ]
     for last_fields in ({"a": "R39"}, {"a": "R39", "x": "long"}, {"a": ["null", "R39"]}):
         with pytest.raises(InvalidSchema, match="more than 100 values without bytes"):
-            read_schema(json.dumps(record("Last", **last_fields)), texts)
+            read_schema(json.dumps(record("Last", **last_fields)), schema_texts)
     wide = record("Wide", **{f"n{number}": "null" for number in range(90)}, x="long")
     assert read_schema(json.dumps({"type": "array", "items": wide})).names
     with_bytes = [json.dumps(record("B0", n="int"))]

@@ -283,8 +283,8 @@ async def test_a_positions_topic_that_somebody_deletes_is_made_again(out_topic: 
 
 
 async def test_a_cluster_that_is_away_is_a_retry(stream: EgestStream) -> None:
-    declared = OutTopic("127.0.0.1:1", "out").pipe(timeout="2s", retry={"local_attempts": 1})
-    async with running_egest(stream, declared):
+    declared_pipe = OutTopic("127.0.0.1:1", "out").pipe(timeout="2s", retry={"local_attempts": 1})
+    async with running_egest(stream, declared_pipe):
         await stream.send(2)
         receipts = await stream.receipts(2)
     assert outcomes(receipts) == ["retry"] * 2
@@ -294,13 +294,13 @@ async def test_a_cluster_that_is_away_is_a_retry(stream: EgestStream) -> None:
 async def test_events_that_are_rejected_become_dead_letters_and_the_others_of_the_batch_are_written(
     stream: EgestStream, out_topic: OutTopic
 ) -> None:
-    declared = out_topic.pipe(settings={"key_attribute": "subject"}, batch={"size": 50, "wait": "200ms"})
+    declared_pipe = out_topic.pipe(settings={"key_attribute": "subject"}, batch={"size": 50, "wait": "200ms"})
     poison = {11, 12, 40}
 
     def subject(number: int) -> dict[str, Any]:
         return {} if number in poison else {"ce_subject": b"s%d" % (number % 3)}
 
-    async with running_egest(stream, declared):
+    async with running_egest(stream, declared_pipe):
         records = [stream.record(data={"number": n}, **subject(n)) for n in range(60)]
         await stream.enriched(*records)
         receipts = await stream.receipts(60)
@@ -316,12 +316,12 @@ async def test_events_that_are_rejected_become_dead_letters_and_the_others_of_th
 async def test_a_cluster_that_is_away_delays_no_other_destination(stream: EgestStream) -> None:
     async with destination() as receiver:
         absent_cluster = OutTopic("127.0.0.1:1", "out").declared(timeout="1s", retry={"local_attempts": 1})
-        declared = pipe_to("flights", absent_cluster, {"name": "http", "url": receiver.url})
+        declared_pipe = pipe_to("flights", absent_cluster, {"name": "http", "url": receiver.url})
 
         def has_arrived(count: int) -> bool:
             return len(receiver.ids) == count
 
-        async with running_egest(stream, declared, egest_lane_events=20):
+        async with running_egest(stream, declared_pipe, egest_lane_events=20):
             for sent_count in range(0, 100, 10):
                 await stream.send(10, to="d,http")
                 await until(partial(has_arrived, sent_count + 10))
@@ -337,8 +337,8 @@ async def test_kills_in_mid_transaction_lose_and_repeat_nothing(
     await stream.enriched(*(stream.record(key=f"k{n % 50}", data={"number": n}) for n in range(EVENTS)))
     for kill in range(3):
         with process(stream, tmp_path / f"log{kill}", session_timeout_s=6, commit_interval_s=3600) as egest:
-            before = len(await out_topic.records("read_uncommitted"))
-            await grown(out_topic, before + 200)
+            count_before = len(await out_topic.records("read_uncommitted"))
+            await grown(out_topic, count_before + 200)
             egest.stop(signal.SIGKILL)
     async with running_egest(stream, session_timeout_s=6), retrying(stream), asyncio.timeout(120):
         while outcomes(await stream.receipts(EVENTS)).count("delivered") < EVENTS:

@@ -173,17 +173,17 @@ def test_a_null_specversion_makes_no_cloudevent() -> None:
     "timestamp", [None, -1, -(2**63), 253_402_300_800_000, 1_790_000_000_000_000, 2**63 - 1]
 )
 def test_a_record_whose_timestamp_no_calendar_has_gets_the_time_of_reading(timestamp: int | None) -> None:
-    written_at = record(b"{}", [])
-    written_at.timestamp = timestamp
-    event = read(written_at)
+    dated_record = record(b"{}", [])
+    dated_record.timestamp = timestamp
+    event = read(dated_record)
     assert event.time_us is None
     assert {"ce_time", REFUSED}.isdisjoint(dict(event.headers))
 
 
 def test_a_timestamp_up_to_the_year_9999_is_the_time_of_the_event() -> None:
-    written_at = record(b"{}", [])
-    written_at.timestamp = 253_402_300_799_999
-    event = read(written_at)
+    dated_record = record(b"{}", [])
+    dated_record.timestamp = 253_402_300_799_999
+    event = read(dated_record)
     assert (event.time_us, dict(event.headers)["ce_time"]) == (
         253_402_300_799_999_000,
         b"9999-12-31T23:59:59.999Z",
@@ -195,8 +195,8 @@ BOM = b"\xef\xbb\xbf"
 
 def test_a_byte_order_mark_before_json_is_left_out_and_one_before_other_data_is_data() -> None:
     assert read(record(BOM + b'{"a":1}', None)).data == b'{"a":1}'
-    json = [*PLAIN_HEADERS, ("content-type", b"application/json; charset=utf-8")]
-    assert read(record(BOM + b'{"a":1}', json)).data == b'{"a":1}'
+    json_headers = [*PLAIN_HEADERS, ("content-type", b"application/json; charset=utf-8")]
+    assert read(record(BOM + b'{"a":1}', json_headers)).data == b'{"a":1}'
     assert read(record(BOM + b"a", [*PLAIN_HEADERS, ("content-type", b"text/plain")])).data == BOM + b"a"
     event = written(to_structured_event)
     event.value = BOM + event.value
@@ -247,10 +247,10 @@ def test_every_record_is_an_event_or_is_refused(
     assert event.position == 3
     assert all(isinstance(text, bytes) for _, text in event.headers)
     assert isinstance(event.key, bytes)
-    names = [name for name, _ in event.headers]
-    assert len(names) == len(set(names))
-    assert "ce_id" in names
-    if REFUSED not in names:
+    header_names = [name for name, _ in event.headers]
+    assert len(header_names) == len(set(header_names))
+    assert "ce_id" in header_names
+    if REFUSED not in header_names:
         assert event.data is not None
 
 

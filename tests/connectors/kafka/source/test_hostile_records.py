@@ -98,9 +98,9 @@ async def test_each_bad_record_is_one_dead_letter_with_its_id_and_all_others_pas
         records_by_id = {fields(record)["ce_id"]: record for record in normalized_records}
         assert not records_by_id[b"without-data"].value
         assert fields(records_by_id[b"without-data"])["ce_type"] == b"order"
-        texts = [record.value for record in normalized_records if record.value]
-        assert WIDE in texts
-        data = [orjson.loads(text) for text in texts if text != WIDE]
+        record_texts = [record.value for record in normalized_records if record.value]
+        assert WIDE in record_texts
+        data = [orjson.loads(text) for text in record_texts if text != WIDE]
         assert sorted(document["n"] for document in data if "n" in document) == [*range(7), 8, 9]
         assert [document for document in data if "n" not in document] == [{"key": "deleted", "deleted": True}]
         assert "handler-failed" not in log.read_text()

@@ -71,8 +71,8 @@ async def test_objects_are_in_folders_of_pipe_date_and_hour_and_numbered_for_eac
     object_writer = writer(store)
     await object_writer.write([outbound(1), outbound(2, partition=1), outbound(3, hour=13)])
     await object_writer.write(events(4))
-    names = [str(file.relative_to(store.root)).replace(LOG, "LOG") for file in store.objects()]
-    assert names == [
+    file_names = [str(file.relative_to(store.root)).replace(LOG, "LOG") for file in store.objects()]
+    assert file_names == [
         "pipe=flights/date=2026-11-24/hour=12/s.d.LOG.0000.00000000.ndjson",
         "pipe=flights/date=2026-11-24/hour=12/s.d.LOG.0000.00000001.ndjson",
         "pipe=flights/date=2026-11-24/hour=12/s.d.LOG.0001.00000000.ndjson",
@@ -274,9 +274,9 @@ async def test_a_bucket_that_refuses_is_a_retry_that_shows_no_secret(
 
 
 def problems(settings: dict[str, Any]) -> Sequence[tuple[Sequence[str | int], str]]:
-    declared = pipe_to("flights", {"name": "d", "kind": "objects", "settings": settings})
+    declared_pipe = pipe_to("flights", {"name": "d", "kind": "objects", "settings": settings})
     with pytest.raises(InvalidDestination) as caught:
-        read_settings(connector_destination(declared))
+        read_settings(connector_destination(declared_pipe))
     return caught.value.problems
 
 
@@ -301,7 +301,7 @@ async def test_events_of_raw_that_was_created_again_are_new_ones(
     object_folder: ObjectFolder, stream: EgestStream
 ) -> None:
     raw = stream.topics.raw
-    first = (await topic_identity(stream.kafka, raw)).topic
+    first_topic_id = (await topic_identity(stream.kafka, raw)).topic
     async with running_egest(stream, pipe_to("flights", object_folder.declared())):
         await stream.send(5)
         await stream.receipts(5)
@@ -311,12 +311,12 @@ async def test_events_of_raw_that_was_created_again_are_new_ones(
         async with retrying(stream), asyncio.timeout(60):  # what came before the new identity was known
             while outcomes(await stream.receipts(10)).count("delivered") < 10:
                 await asyncio.sleep(0.1)
-    second = (await topic_identity(stream.kafka, raw)).topic
-    assert first != second
+    second_topic_id = (await topic_identity(stream.kafka, raw)).topic
+    assert first_topic_id != second_topic_id
     rows = [(row["hifi_log"], row["hifi_offset"], row["data"]["number"]) for row in object_folder.table()]
     assert sorted(rows, key=lambda row: row[2]) == [
-        *((first, number, number) for number in range(5)),
-        *((second, number, number + 5) for number in range(5)),
+        *((first_topic_id, number, number) for number in range(5)),
+        *((second_topic_id, number, number + 5) for number in range(5)),
     ]
 
 
@@ -347,8 +347,8 @@ async def test_kills_of_egest_lose_and_repeat_no_row(
 
     for kill in range(2):
         with process(stream, tmp_path / f"log{kill}", session_timeout_s=6, commit_interval_s=3600) as egest:
-            before = len(object_folder.objects())
-            await until(partial(has_objects, before + 15))
+            count_before = len(object_folder.objects())
+            await until(partial(has_objects, count_before + 15))
             egest.stop(signal.SIGKILL)
     with process(stream, tmp_path / "last", session_timeout_s=6):
         await stream.receipts(EVENTS, within_s=120)

@@ -84,14 +84,14 @@ def test_an_object_that_was_read_and_removed_is_forgotten_after_a_day() -> None:
 def test_the_position_of_a_row_is_above_all_rows_of_earlier_objects() -> None:
     catalog = ObjectCatalog({}, 0)
     catalog.add([version("a"), version("b")], 0)
-    first = catalog.next(0)
-    second = catalog.next(1)
-    assert first is not None
-    assert second is not None
-    assert first.position(2**32 - 1) < second.position(1) < second.position(2)
+    first_object = catalog.next(0)
+    second_object = catalog.next(1)
+    assert first_object is not None
+    assert second_object is not None
+    assert first_object.position(2**32 - 1) < second_object.position(1) < second_object.position(2)
 
 
 def test_how_far_objects_are_read_can_be_written_down() -> None:
     written_down = ObjectsAt.read(None)._replace(ordinal=3, row=500, batch=(700, 17))
     assert ObjectsAt.read(orjson.loads(orjson.dumps(written_down.entry()))) == written_down
-    assert ObjectsAt.read(None).reading != written_down.reading
+    assert ObjectsAt.read(None).read_id != written_down.read_id

@@ -18,12 +18,12 @@ async def read(rows: ObjectRows, item: Item, path: Path) -> dict[int, tuple[str,
     """Reason and detail of each row, by its number."""
     path.write_bytes(item.content())
     row_outcomes: dict[int, tuple[str, str]] = {}
-    last = 0
+    last_number = 0
     with path.open("rb") as file:
         async for batch, _ in rows.batches(OpenObject(file, lambda: None), item.name, 0, None):
             for row in batch:
-                assert row.number > last, "numbers rise"
-                last = row.number
+                assert row.number > last_number, "numbers rise"
+                last_number = row.number
                 assert bool(row.reason) == bool(row.detail)
                 assert len(row.data or b"") <= MAX_BYTES + 1
                 row_outcomes[row.number] = row.reason, row.detail
@@ -64,5 +64,5 @@ async def test_hostile_objects_refuse_what_is_bad_and_nothing_else(file_format: 
 
 
 def test_the_corpus_has_no_item_twice() -> None:
-    names = [item.name for item in ITEMS]
-    assert len(names) == len(set(names))
+    item_names = [item.name for item in ITEMS]
+    assert len(item_names) == len(set(item_names))

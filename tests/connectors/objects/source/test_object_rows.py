@@ -114,11 +114,13 @@ async def test_an_object_that_always_ends_the_worker_has_its_rows_before_and_the
 ) -> None:
     bad_file, good_file = lines(tmp_path / "bad", 5000), lines(tmp_path / "good", 3)
     async with reader("ndjson", worker := EndedWorker(end_row, 1000, with_signal=with_signal)) as rows:
-        *before, last = flat(await read(rows, bad_file))
-        assert [(row.number, row.reason) for row in before] == [(number, "") for number in range(1, end_row)]
-        assert (last.number, last.reason, last.data) == (end_row, "unreadable-object", None)
+        *rows_before, last_row = flat(await read(rows, bad_file))
+        assert [(row.number, row.reason) for row in rows_before] == [
+            (number, "") for number in range(1, end_row)
+        ]
+        assert (last_row.number, last_row.reason, last_row.data) == (end_row, "unreadable-object", None)
         assert (
-            last.detail
+            last_row.detail
             == f"bad: the object cannot be read after row {end_row - 1}: its reader ended with {with_signal}"
         )
         assert worker.starts <= 3, "it is not started again and again"
@@ -165,10 +167,10 @@ async def test_a_value_of_200_mb_in_a_few_kilobytes_is_refused_alone(
 async def test_a_row_that_takes_too_long_ends_its_object_and_not_the_next_one(tmp_path: Path) -> None:
     bad_file, good_file = lines(tmp_path / "bad", 10), lines(tmp_path / "good", 3)
     async with reader("ndjson", worker := EndedWorker(5, 1000, 3.0, "SIGSTOP")) as rows:
-        *before, last = flat(await read(rows, bad_file))
-        assert [row.number for row in before] == [1, 2, 3, 4]
+        *rows_before, last_row = flat(await read(rows, bad_file))
+        assert [row.number for row in rows_before] == [1, 2, 3, 4]
         assert (
-            last.detail
+            last_row.detail
             == "bad: the object cannot be read after row 4: its reader took longer than 3 s for a row"
         )
         worker._times = 0

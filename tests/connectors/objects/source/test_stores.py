@@ -22,21 +22,21 @@ async def check_versions(folder: PolledFolder, store: ReadableStore) -> None:
     folder.put("a/b.txt", b"first")
     folder.put("a/.hidden", b"")
     folder.put("_work/c", b"")
-    (first,) = await store.listed()
-    assert (first.path, first.size) == ("a/b.txt", 5)
-    async with store.opened(first) as open_object:
+    (first_object,) = await store.listed()
+    assert (first_object.path, first_object.size) == ("a/b.txt", 5)
+    async with store.opened(first_object) as open_object:
         assert open_object.file.read() == b"first"
         open_object.check()
-    assert await store.listed() == [first]
+    assert await store.listed() == [first_object]
     folder.put("a/b.txt", b"second")
-    (second,) = await store.listed()
-    assert second.version != first.version
+    (second_object,) = await store.listed()
+    assert second_object.version != first_object.version
     with pytest.raises(ObjectGone, match=r"a/b\.txt"):
-        async with store.opened(first):
+        async with store.opened(first_object):
             pass
     folder.remove("a/b.txt")
     with pytest.raises(ObjectGone, match="was removed"):
-        async with store.opened(second):
+        async with store.opened(second_object):
             pass
     assert await store.listed() == []
 

@@ -240,11 +240,11 @@ def test_postgresql_finds_the_texts_of_a_key_and_their_form_equal(postgres: Post
     with psycopg.connect(postgres.url, options="-c TimeZone=UTC") as connection:
         for key_type, *values in EQUAL:
             key_column = column(key_type)
-            texts = [column_text(exact_json.loads(json.dumps(value)), key_column) for value in values]
+            column_texts = [column_text(exact_json.loads(json.dumps(value)), key_column) for value in values]
             cast = key_column.cast_to(key_type)
             query = f"SELECT bool_and(t::{cast} = %s::text::{cast}) FROM unnest(%s::text[]) AS t"
-            for form in {key_form(text, key_column) for text in texts}:
-                assert connection.execute(query.encode(), [form, texts]).fetchone() == (True,), (
+            for form in {key_form(text, key_column) for text in column_texts}:
+                assert connection.execute(query.encode(), [form, column_texts]).fetchone() == (True,), (
                     key_type,
                     form,
                 )

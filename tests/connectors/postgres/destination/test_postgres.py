@@ -108,7 +108,7 @@ async def test_while_keys_change_sides_between_two_logs_the_last_change_of_each_
     """The changes of a few keys go to one log or the other, as at shifts; each log is delivered at its own pace."""
     rng = random.Random(seed)
     waiting: dict[str, list[OutboundEvent]] = {LOG: [], OTHER_LOG: []}
-    last: dict[str, OutboundEvent] = {}
+    last_events: dict[str, OutboundEvent] = {}
     offsets = dict.fromkeys(waiting, 0)
     log = LOG
     for number in range(300):
@@ -116,8 +116,8 @@ async def test_while_keys_change_sides_between_two_logs_the_last_change_of_each_
             log = OTHER_LOG if log == LOG else LOG
         key = rng.choice("abcd")
         change = outbound(key, offsets[log], number, op="d" if rng.random() < 0.2 else "u")
-        last[key] = change._replace(log=log, accepted_us=1_800_000_000_000_000 + number)
-        waiting[log].append(last[key])
+        last_events[key] = change._replace(log=log, accepted_us=1_800_000_000_000_000 + number)
+        waiting[log].append(last_events[key])
         offsets[log] += 1
     writers = {log: writer(postgres, **deleting) for log in waiting}
     written_counts, superseded = dict.fromkeys(waiting, 0), set()
@@ -138,16 +138,16 @@ async def test_while_keys_change_sides_between_two_logs_the_last_change_of_each_
     while unfinished_logs := [log for log, changes in waiting.items() if written_counts[log] < len(changes)]:
         log = rng.choice(unfinished_logs)
         # Now and then what was written is written again, as after a kill.
-        first = max(0, written_counts[log] - (rng.randrange(10) if rng.random() < 0.2 else 0))
-        changes = waiting[log][first : written_counts[log] + rng.randint(1, 20)]
+        first_number = max(0, written_counts[log] - (rng.randrange(10) if rng.random() < 0.2 else 0))
+        changes = waiting[log][first_number : written_counts[log] + rng.randint(1, 20)]
         await deliver(log, changes)
-        written_counts[log] = max(written_counts[log], first + len(changes))
+        written_counts[log] = max(written_counts[log], first_number + len(changes))
     for open_writer in writers.values():
         await open_writer.close()
-    data = {key: orjson.loads(change.data) for key, change in last.items()}
+    data = {key: orjson.loads(change.data) for key, change in last_events.items()}
     assert await postgres.rows() == {key: row["number"] for key, row in data.items() if row["op"] == "u"}
     assert superseded
-    assert superseded.isdisjoint((change.log, change.offset) for change in last.values())
+    assert superseded.isdisjoint((change.log, change.offset) for change in last_events.values())
 
 
 @pytest.mark.parametrize(
@@ -554,16 +554,16 @@ async def test_a_new_password_is_used_without_a_restart(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv(postgres.VARIABLE, postgres_server.url_with("wrong"))
-    declared = pipe_to("flights", postgres.declared(retry={"local_attempts": 1}))
-    async with running_egest(stream, declared, egest_secrets_refresh_s=0.2):
+    declared_pipe = pipe_to("flights", postgres.declared(retry={"local_attempts": 1}))
+    async with running_egest(stream, declared_pipe, egest_secrets_refresh_s=0.2):
         await stream.enriched(stream.record(key="a", data={"key": "a", "number": 1}))
-        [first] = await stream.receipts(1)
+        [first_receipt] = await stream.receipts(1)
         monkeypatch.setenv(postgres.VARIABLE, postgres_server.url)
-        last: list[dict[str, str]] = [first]
-        while last[-1][OUTCOME] != "delivered":
+        last_receipts: list[dict[str, str]] = [first_receipt]
+        while last_receipts[-1][OUTCOME] != "delivered":
             await stream.enriched(stream.record(key="b", data={"key": "b", "number": 2}))
-            last = await stream.receipts(len(last) + 1)
-    assert (first[OUTCOME], first[REASON]) == ("retry", "unavailable")
+            last_receipts = await stream.receipts(len(last_receipts) + 1)
+    assert (first_receipt[OUTCOME], first_receipt[REASON]) == ("retry", "unavailable")
     assert (await postgres.rows())["b"] == 2
 
 

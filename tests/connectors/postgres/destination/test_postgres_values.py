@@ -513,13 +513,13 @@ async def test_a_column_that_another_log_set_keeps_the_value_that_was_accepted_l
     postgres: PostgresTable, keeping: DestinationWriter
 ) -> None:
     """The key went to the other log and came back while an event of it waited for its repetition."""
-    first = event(5, '"first"', "a")._replace(accepted_us=1)
+    first_event = event(5, '"first"', "a")._replace(accepted_us=1)
     late_event = event(6, '"late"', "a")._replace(accepted_us=2)
     foreign_event = event(1, '"other"', "a")._replace(log=OTHER_LOG, accepted_us=3)
     partial = event(2, None, "a")._replace(log=OTHER_LOG, accepted_us=4)
     older_event = event(7, None, "a")._replace(accepted_us=5)
     for before, value in (([foreign_event, partial], "other"), ([partial], "late"), ([], "late")):
-        await keeping.write([first])
+        await keeping.write([first_event])
         for sent_event in (*before, older_event, late_event):
             await keeping.write([sent_event])
         assert postgres.execute(f"SELECT number, v FROM {postgres.name}") == [(7, value)]

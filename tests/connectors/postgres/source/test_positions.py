@@ -18,10 +18,10 @@ def test_positions_rise_and_are_above_the_last_one(values: list[int], last: int)
 
 @given(st.sets(st.integers(-(2**63), 2**63 - 1), min_size=1))
 def test_the_position_of_a_unique_integer_is_its_value(values: set[int]) -> None:
-    texts = [str(value) for value in sorted(values)]
-    all_positions = list(positions(texts, -1))
+    value_texts = [str(value) for value in sorted(values)]
+    all_positions = list(positions(value_texts, -1))
     assert all_positions == [value + ZERO for value in sorted(values)]
-    assert list(positions(texts[1:], all_positions[0])) == all_positions[1:], (
+    assert list(positions(value_texts[1:], all_positions[0])) == all_positions[1:], (
         "it does not matter where reading begins"
     )
 
@@ -37,13 +37,13 @@ def test_the_position_of_a_unique_integer_is_its_value(values: set[int]) -> None
 def test_a_row_whose_position_would_need_more_than_64_bits_is_told_and_those_before_it_have_theirs(
     values: list[int], expected: list[int]
 ) -> None:
-    texts = [str(value) for value in values]
-    count = positioned(texts, -1)
-    assert list(positions(texts[:count], -1)) == expected
-    if count < len(texts):
-        assert positioned(texts[count:], expected[-1]) == 0
+    value_texts = [str(value) for value in values]
+    count = positioned(value_texts, -1)
+    assert list(positions(value_texts[:count], -1)) == expected
+    if count < len(value_texts):
+        assert positioned(value_texts[count:], expected[-1]) == 0
         with pytest.raises(Misconfigured, match=f"{values[-1]} in `column`"):
-            list(positions(texts[count:], expected[-1]))
+            list(positions(value_texts[count:], expected[-1]))
 
 
 @pytest.mark.parametrize(

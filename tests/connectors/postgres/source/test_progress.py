@@ -7,9 +7,11 @@ from hifi_postgres.source.progress import SqlProgress
 
 
 def test_the_positions_of_a_batch_are_the_same_when_its_progress_is_read_again() -> None:
-    first = SqlProgress.new().begun([("5", "a"), ("5", "b"), ("9", "a")], ["k", None, "k"]).accepted(17)
-    read_back = SqlProgress.read(orjson.loads(orjson.dumps(first.entry())))
-    assert read_back == first
+    first_progress = (
+        SqlProgress.new().begun([("5", "a"), ("5", "b"), ("9", "a")], ["k", None, "k"]).accepted(17)
+    )
+    read_back = SqlProgress.read(orjson.loads(orjson.dumps(first_progress.entry())))
+    assert read_back == first_progress
     assert read_back.positions() == [ZERO + 5, ZERO + 6, ZERO + 9]
     completed = read_back.completed()
     assert SqlProgress.read(orjson.loads(orjson.dumps(completed.entry()))) == completed
@@ -23,4 +25,4 @@ def test_the_positions_of_a_batch_are_the_same_when_its_progress_is_read_again()
 
 
 def test_each_reading_has_a_name_of_its_own() -> None:
-    assert SqlProgress.new().reading != SqlProgress.new().reading
+    assert SqlProgress.new().read_id != SqlProgress.new().read_id

@@ -18,7 +18,7 @@ from hifi.runtime import exact_json
 from hifi.runtime.errors import Misconfigured, Retryable
 from hifi_cli.reference.value_types import POSTGRES
 from hifi_postgres.declaration import SqlSource
-from hifi_postgres.source.progress import Place
+from hifi_postgres.source.progress import SortKey
 from hifi_postgres.source.rows import Page, PostgresRows, postgres_rows
 
 
@@ -29,13 +29,13 @@ def source(polled: PolledTable, /, **overrides: Any) -> SqlSource:
 
 
 async def every_row(rows: PostgresRows, upper_bound: str, limit: int) -> list[int]:
-    ids, after = list[int](), None
+    ids, last_sort_key = list[int](), None
     while True:
-        page = await rows.page(after, upper_bound, limit)
+        page = await rows.page(last_sort_key, upper_bound, limit)
         ids += [orjson.loads(row.data or b"")["id"] for row in page.rows]
         if page.following is None:
             return ids
-        after = page.rows[-1].place
+        last_sort_key = page.rows[-1].sort_key
 
 
 @pytest.mark.parametrize("limit", [1, 3, 7, 50])
@@ -49,14 +49,14 @@ async def test_pages_have_each_row_once_in_order_though_many_have_equal_values(
         assert await every_row(rows, upper_bound, limit) == [*range(1, 22)]
         page = await rows.page(None, upper_bound, 3)
         assert page.following == ("2026-01-01 00:00:00+00", "4")
-        assert await rows.estimate(page.rows[-1].place, upper_bound) >= 1
+        assert await rows.estimate(page.rows[-1].sort_key, upper_bound) >= 1
 
 
 async def test_a_page_is_bounded_in_bytes(table: PolledTable) -> None:
     table.execute("INSERT INTO {} (name) SELECT repeat('x', 1500000) FROM generate_series(1, 9)")
     async with postgres_rows(source(table, column="id", key=[]), "test", 2_000_000, "shop") as rows:
         page = await rows.page(None, "9", 500)
-        assert [row.place for row in page.rows] == [("1",), ("2",)]
+        assert [row.sort_key for row in page.rows] == [("1",), ("2",)]
         assert page.following == ("3",)
         assert await every_row(rows, "9", 500) == [*range(1, 10)]
 
@@ -69,7 +69,7 @@ async def test_the_same_rows_are_found_again_and_those_that_changed_are_not(tabl
         table.execute("UPDATE {} SET name = 'other' WHERE id = 3")
         table.execute("DELETE FROM {} WHERE id = 4")
         table.execute("INSERT INTO {} VALUES (0, 'new', 1, '2026-01-01')")
-        found_rows = await rows.named([row.place for row in page.rows])
+        found_rows = await rows.named([row.sort_key for row in page.rows])
         assert [key[1] for key in sorted(found_rows)] == ["1", "3"]
         assert found_rows["2026-01-01 00:00:00+00", "3"].key == "other"
 
@@ -84,7 +84,7 @@ async def test_rows_of_a_query_with_a_time_without_time_zone(table: PolledTable)
     ) as rows:
         assert (await rows.mark()).value == "2026-01-01 00:00:03"
         page = await rows.page(("2026-01-01 00:00:01", "1"), "2026-01-01 00:00:03", 10)
-        assert [row.place for row in page.rows] == [("2026-01-01 00:00:03", "3")]
+        assert [row.sort_key for row in page.rows] == [("2026-01-01 00:00:03", "3")]
         assert list(await rows.named([("2026-01-01 00:00:01", "1")])) == [("2026-01-01 00:00:01", "1")]
 
 
@@ -93,12 +93,12 @@ async def test_a_mark_tells_which_transactions_run(table: PolledTable) -> None:
         writer = table.connect(autocommit=False)
         table.execute("INSERT INTO {} (name) VALUES ('late')", writer)
         table.execute("INSERT INTO {} (name) VALUES ('early')")
-        before = await rows.mark()
-        assert before.value == "2"
-        assert before.oldest_transaction < before.next_transaction
+        mark_before = await rows.mark()
+        assert mark_before.value == "2"
+        assert mark_before.oldest_transaction < mark_before.next_transaction
         writer.commit()
         writer.close()
-        assert (await rows.mark()).oldest_transaction >= before.next_transaction
+        assert (await rows.mark()).oldest_transaction >= mark_before.next_transaction
 
 
 async def test_a_mark_tells_of_transactions_behind_the_newest_one_that_has_ended(table: PolledTable) -> None:
@@ -108,11 +108,11 @@ async def test_a_mark_tells_of_transactions_behind_the_newest_one_that_has_ended
         table.execute("INSERT INTO {} (name) VALUES ('late')", late_writer)
         table.execute("INSERT INTO {} (name) VALUES ('early')", early_writer)
         early_writer.commit()
-        before = await rows.mark()
-        assert before.value == "2"
-        assert (await rows.mark()).oldest_transaction < before.next_transaction
+        mark_before = await rows.mark()
+        assert mark_before.value == "2"
+        assert (await rows.mark()).oldest_transaction < mark_before.next_transaction
         late_writer.commit()
-        assert (await rows.mark()).oldest_transaction >= before.next_transaction
+        assert (await rows.mark()).oldest_transaction >= mark_before.next_transaction
         early_writer.close()
         late_writer.close()
 
@@ -201,10 +201,10 @@ async def test_values_do_not_depend_on_the_settings_of_the_role(table: PolledTab
         "d date": "'infinity'",
         "a numeric[]": "'{1.10,NaN}'", "j jsonb": "'{\"a\": 1.10}'", "e numeric": "1e30", "z bytea": "''",
     }  # fmt: skip
-    names = [name.partition(" ")[0] for name in values]
+    type_names = [name.partition(" ")[0] for name in values]
     for column in values:
         table.execute(f"ALTER TABLE {{}} ADD {column}")
-    table.execute(f"INSERT INTO {{}} (name, {','.join(names)}) SELECT 'x', {','.join(values.values())}")
+    table.execute(f"INSERT INTO {{}} (name, {','.join(type_names)}) SELECT 'x', {','.join(values.values())}")
     for setting in (
         "IntervalStyle = 'sql_standard'", "extra_float_digits = 0", "bytea_output = 'escape'",
         "TimeZone = 'Asia/Tokyo'", "DateStyle = 'German'",
@@ -216,7 +216,7 @@ async def test_values_do_not_depend_on_the_settings_of_the_role(table: PolledTab
     finally:
         table.execute("ALTER ROLE postgres RESET ALL")
     data = exact_json.loads(row.data or b"")
-    assert {name: data[name] for name in names} == {
+    assert {name: data[name] for name in type_names} == {
         "b": base64.b64encode(b"\x00\xff" + b"x" * 90).decode(), "m": "1234.50", "i": "P1DT2.5S",
         "l": ["1234.50", None],
         "f": Decimal("0.30000000000000004"), "n": "NaN", "t": "2026-07-01T10:00:00+00:00", "d": "infinity",
@@ -250,16 +250,16 @@ async def test_through_a_pool_each_transaction_has_the_settings_whatever_others_
         direct = source(table)
         pooled = direct.model_copy(update={"database": direct.database.model_copy(update={"port": port})})
         async with (
-            postgres_rows(pooled, "test", 1000, "shop") as first,
-            postgres_rows(pooled, "test", 1000, "shop") as second,
+            postgres_rows(pooled, "test", 1000, "shop") as first_rows,
+            postgres_rows(pooled, "test", 1000, "shop") as second_rows,
             postgres_rows(direct, "test", 1000, "shop") as unpooled,
         ):
             upper_bound = (await unpooled.mark()).value or ""
             expected = _content(await unpooled.page(None, upper_bound, 50))
             for _ in range(12):  # psycopg prepares what it has run five times
-                high_water_marks = await asyncio.gather(first.mark(), second.mark())
+                high_water_marks = await asyncio.gather(first_rows.mark(), second_rows.mark())
                 pages = await asyncio.gather(
-                    first.page(None, upper_bound, 50), second.page(None, upper_bound, 50)
+                    first_rows.page(None, upper_bound, 50), second_rows.page(None, upper_bound, 50)
                 )
                 assert [high_water_mark.value for high_water_mark in high_water_marks] == [
                     upper_bound,
@@ -268,8 +268,8 @@ async def test_through_a_pool_each_transaction_has_the_settings_whatever_others_
                 assert [_content(page) for page in pages] == [expected, expected]
 
 
-def _content(page: Page) -> list[tuple[Place, bytes | None]]:
-    return [(row.place, row.data) for row in page.rows]
+def _content(page: Page) -> list[tuple[SortKey, bytes | None]]:
+    return [(row.sort_key, row.data) for row in page.rows]
 
 
 async def _leave_settings_in_both_connections(url: str) -> None:

@@ -52,9 +52,9 @@ async def test_each_row_passes_once_although_its_reader_is_killed_or_frozen_and_
         frozen.send_signal(signal.SIGCONT)  # in the middle of whatever it did
 
         await stream.start("normalize")
-        last = set(table.rows().values())
+        last_rows = set(table.rows().values())
         normalized_records = await stream.read(
-            topics.normalized, lambda records: last <= set(field(records, "name"))
+            topics.normalized, lambda records: last_rows <= set(field(records, "name"))
         )
         await assert_each_once(stream, normalized_records)
         assert log.read_text().count("source-taken-over") >= 3
@@ -117,12 +117,12 @@ async def test_rows_become_events_and_one_that_is_too_large_a_dead_letter(
         normalized_records = await stream.read(stream.topics.normalized, lambda records: len(records) == 2)
         (dead_letter,) = await stream.read(stream.topics.dead_letter, lambda records: len(records) == 1)
         assert fields(dead_letter)["hifi_reason"] == b"too-large"
-        first = next(record for record in normalized_records if record.key == b"n1")
-        first_fields = fields(first)
+        first_record = next(record for record in normalized_records if record.key == b"n1")
+        first_fields = fields(first_record)
         assert first_fields["ce_time"] == b"2026-01-02T03:04:05.678901Z"
         assert first_fields["ce_type"] == b"order"
         assert first_fields["ce_id"].endswith(b"/2026-01-02T03:04:05.678901Z/1")
-        assert orjson.loads(first.value) == {
+        assert orjson.loads(first_record.value) == {
             "id": 1,
             "name": "n1",
             "price": "1.0000",

@@ -2,10 +2,10 @@
 
 import pytest
 
+from hifi.control.action_right import ActionRefused
 from hifi.control.principals import principal_store
 from hifi.control.principals.audit import Audit, AuditEntry, AuditOutcome
 from hifi.control.principals.principal_store import audited
-from hifi.control.steps import StepRefused
 from hifi.kafka.topics import principal_topics
 from hifi.record.record import Record
 from hifi.runtime.errors import HifiError, Misconfigured, Retryable
@@ -48,12 +48,12 @@ REFUSED, UNKNOWN = AuditOutcome.REFUSED, AuditOutcome.UNKNOWN
     ("error", "after", "outcome"),
     [
         (Misconfigured("the pipe has problems"), {}, REFUSED),
-        (StepRefused("green is unstable"), {"s": "before"}, REFUSED),
+        (ActionRefused("green is unstable"), {"s": "before"}, REFUSED),
         (Misconfigured("the other colour refuses it"), {"s": "after"}, UNKNOWN),
         (not_acknowledged(), {}, UNKNOWN),
         (Retryable("the second colour does not answer"), {}, UNKNOWN),
         (OSError("no route"), {}, UNKNOWN),
-        (HifiError("the end of the step could not be recorded"), {}, UNKNOWN),
+        (HifiError("the end of the action could not be recorded"), {}, UNKNOWN),
     ],
     ids=str,
 )

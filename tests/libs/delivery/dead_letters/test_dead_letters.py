@@ -232,13 +232,13 @@ async def test_each_filter_finds_what_it_names(stream: DeadLetterStream) -> None
 
 async def test_times_bound_what_is_found(stream: DeadLetterStream) -> None:
     await stream.write()
-    (first,) = await stream.letters()
+    (first_letter,) = await stream.letters()
     async with asyncio.timeout(5):
-        while time.time() * 1000 <= first.dead_ms + 2:
+        while time.time() * 1000 <= first_letter.dead_ms + 2:
             await asyncio.sleep(0.001)
     await stream.write()
     later_ms = max(stored_letter.dead_ms for stored_letter in await stream.letters())
-    assert later_ms > first.dead_ms
+    assert later_ms > first_letter.dead_ms
     assert [
         stored_letter.offset for stored_letter in await stream.letters(DeadLetterFilter(since_ms=later_ms))
     ] == [1]
@@ -408,10 +408,10 @@ async def test_a_letter_of_a_held_pipe_is_not_replayed_before_its_declaration_ca
 async def test_a_repeated_replay_changes_nothing(stream: DeadLetterStream) -> None:
     for _ in range(250):
         await stream.write()
-    first = await stream.replay((await stream.letters())[:120])
-    assert len([topic for _, topic in first if topic]) == 120
-    second = await stream.replay(await stream.letters())
-    assert len([topic for _, topic in second if topic]) == 130
+    first_replay = await stream.replay((await stream.letters())[:120])
+    assert len([topic for _, topic in first_replay if topic]) == 120
+    second_replay = await stream.replay(await stream.letters())
+    assert len([topic for _, topic in second_replay if topic]) == 130
     assert [topic for _, topic in await stream.replay(await stream.letters())] == [""] * 250
     records = await stream.read(stream.topics.retry_out)
     assert [dict(record.headers)["ce_id"] for record in records] == [b"%d" % number for number in range(250)]

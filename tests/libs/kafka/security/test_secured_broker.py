@@ -11,8 +11,8 @@ from aiokafka.errors import GroupAuthorizationFailedError, TopicAuthorizationFai
 from tests.support.kafka.secured_kafka import CONTROL, SecuredKafka
 
 from hifi.control.action import Action, ActionKind, ActionState
+from hifi.control.action_right import ActionRight
 from hifi.control.permission import GRANTED
-from hifi.control.steps import StepRight
 from hifi.kafka.fenced_writer import FencedWriter
 from hifi.kafka.security import client_options
 from hifi.kafka.security.access import CHANGES, access
@@ -160,19 +160,19 @@ async def test_a_user_sees_the_offsets_of_the_groups_that_it_may_describe_and_of
     assert permitted_roles == {"ingest", "collect", "normalize", "observe", "operator", "view"}
 
 
-def _act_as(role: str, secured: SecuredKafka, monkeypatch: pytest.MonkeyPatch) -> StepRight:
+def _act_as(role: str, secured: SecuredKafka, monkeypatch: pytest.MonkeyPatch) -> ActionRight:
     monkeypatch.setitem(_by_address, secured.bootstrap, secured.security(role))
-    return StepRight(secured.bootstrap, CONTROL.actions, CONTROL.actor, role)
+    return ActionRight(secured.bootstrap, CONTROL.actions, CONTROL.actor, role)
 
 
-async def test_an_actor_takes_a_step_and_other_services_may_not(
+async def test_an_actor_takes_an_action_and_other_services_may_not(
     secured: SecuredKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    step = Action("scale", ActionKind.SCALE_OUT, "service/egest", "1 to 2", "", 1, 2)
+    scale_out = Action("scale", ActionKind.SCALE_OUT, "service/egest", "1 to 2", "", 1, 2)
     scale = _act_as("scale", secured, monkeypatch)
     await scale.start()
     try:
-        action = await scale.begin(step, lambda _: GRANTED)
+        action = await scale.begin(scale_out, lambda _: GRANTED)
         await scale.end(action, ActionState.DONE, "2")
         observe = _act_as("observe", secured, monkeypatch)  # which may read them
         await observe.start()
@@ -182,7 +182,7 @@ async def test_an_actor_takes_a_step_and_other_services_may_not(
                 while len(observe.log.history.newest_first) < 1:
                     await observe.log.catch_up()
             with pytest.raises(Retryable, match="Authoriz"):
-                await observe.begin(step, lambda _: GRANTED)
+                await observe.begin(scale_out, lambda _: GRANTED)
         finally:
             await observe.stop()
     finally:

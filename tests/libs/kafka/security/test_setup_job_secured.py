@@ -68,8 +68,8 @@ async def test_a_service_cannot_publish_a_pipe(secured: SecuredKafka, as_role) -
 async def test_a_service_without_its_acls_is_not_ready_and_says_why(secured: SecuredKafka, as_role) -> None:
     as_role(secured.topics, "retrier")
     health = Health("ingest", "ingest-1")
-    names = [secured.topics.raw, secured.topics.accepted]
-    waiting = asyncio.create_task(TopicCheck(secured.bootstrap, names, lambda: 1, health).start())
+    topic_names = [secured.topics.raw, secured.topics.accepted]
+    waiting = asyncio.create_task(TopicCheck(secured.bootstrap, topic_names, lambda: 1, health).start())
     try:
         async with asyncio.timeout(20):
             while "may not use s." not in str(health.waiting):

@@ -63,9 +63,9 @@ def test_the_row_before_and_the_key_are_masked_as_the_column_is(
 ) -> None:
     masked = run(change(), mask={"mail": mask, "doc.mail": mask}, **other_rules)
     assert CANARY not in repr(masked)
-    key, before = masked["change"]["key"], masked["change"]["before"]
-    assert key.get("mail") == before.get("mail") == masked.get("mail")
-    assert before["doc"] == masked["doc"]
+    key, row_before = masked["change"]["key"], masked["change"]["before"]
+    assert key.get("mail") == row_before.get("mail") == masked.get("mail")
+    assert row_before["doc"] == masked["doc"]
 
 
 @pytest.mark.parametrize(("name", "masked_name"), [("email", "email"), ("e\u0301mail", "\u00e9mail")])
@@ -91,14 +91,14 @@ def test_record_keys_have_hashes_in_place_of_hashed_columns() -> None:
 
 @pytest.mark.parametrize("mask", ["drop", "redact"])
 def test_a_key_that_no_hash_can_stand_for_is_refused_and_the_check_says_so(mask: str) -> None:
-    declared = pipe(DEBEZIUM, mask={"mail": mask})
-    mask_key = compile_pipe(declared).mask_key
+    declared_pipe = pipe(DEBEZIUM, mask={"mail": mask})
+    mask_key = compile_pipe(declared_pipe).mask_key
     assert mask_key is not None
     assert mask_key(b'{"id": 1}') == b'{"id": 1}'
     with pytest.raises(Rejected, match="hash it instead") as refusal:
         mask_key(b'{"mail":"canary-4711"}')
     assert refusal.value.reason == "mask-unavailable"
-    (note,) = notes_on_changes(declared)
+    (note,) = notes_on_changes(declared_pipe)
     assert "normalize.mask: mail" in note
     assert not list(notes_on_changes(pipe(DEBEZIUM, mask={"mail": HASH})))
 

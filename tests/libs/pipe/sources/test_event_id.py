@@ -20,7 +20,7 @@ def test_an_id_is_bounded_utf_8_and_begins_as_what_it_stands_for(text: str, max_
 
 
 def test_long_texts_with_the_same_beginning_have_different_ids() -> None:
-    texts = [b"x" * size + end for size in (512, 513, 10_000) for end in (b"", b"a", b"b")]
-    ids = {bounded_id(text) for text in texts}
-    assert len(ids) == len(texts)
+    id_texts = [b"x" * size + end for size in (512, 513, 10_000) for end in (b"", b"a", b"b")]
+    ids = {bounded_id(text) for text in id_texts}
+    assert len(ids) == len(id_texts)
     assert max(map(len, ids)) == MAX_ID_BYTES

@@ -73,9 +73,9 @@ EVENT = st.builds(
 
 
 def attributes(event: DecodedEvent) -> dict[str, str]:
-    texts = {name.removeprefix("ce_"): value.decode() for name, value in event.headers}
-    texts["datacontenttype"] = texts.pop("content-type")
-    return texts
+    attribute_texts = {name.removeprefix("ce_"): value.decode() for name, value in event.headers}
+    attribute_texts["datacontenttype"] = attribute_texts.pop("content-type")
+    return attribute_texts
 
 
 def expected(event: CloudEvent) -> dict[str, object]:

@@ -79,8 +79,8 @@ def work(text: bytes, max_depth: int) -> tuple[int, int]:
 
 def test_the_work_of_the_depth_check_is_linear_and_does_not_grow_with_the_depth() -> None:
     nested = b"[" * 60 + b"]" * 60
-    texts = [b"[" + b",".join([nested] * count) + b"]" for count in (100, 200)]
-    (lines, calls), (long_lines, long_calls) = (work(text, 64) for text in texts)
+    array_texts = [b"[" + b",".join([nested] * count) + b"]" for count in (100, 200)]
+    (lines, calls), (long_lines, long_calls) = (work(text, 64) for text in array_texts)
     assert long_calls == calls < 20, "each goes through the whole text once"
     assert lines < 4 * 12_000
     assert long_lines < 2.1 * lines

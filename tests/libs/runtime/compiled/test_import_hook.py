@@ -112,8 +112,8 @@ def test_a_changed_source_that_a_compiled_module_imports_takes_effect_at_once(sh
 def test_a_source_that_changes_while_a_process_runs_does_not_mix_the_two(shop: Shop) -> None:
     """The decision of a process at its first import holds until it ends."""
     change = f"open({str(shop.packages / 'shop/rates.py')!r}, 'w').write('RATE = 4\\n')"
-    before = f"import_hook.install({str(shop.build)!r}); import_hook.in_use(); {change}"
-    assert shop.total(before=before)[:2] == (10_000, f"calculate{SUFFIX}")
+    code_before = f"import_hook.install({str(shop.build)!r}); import_hook.in_use(); {change}"
+    assert shop.total(before=code_before)[:2] == (10_000, f"calculate{SUFFIX}")
     assert shop.total() == (40, "calculate.py", False)
 
 

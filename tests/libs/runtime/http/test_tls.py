@@ -133,21 +133,21 @@ def test_a_pair_that_does_not_fit_leaves_the_old_one_in_use_with_a_warning(tmp_p
     chain, key = write_pair(tmp_path, 1)
     health = Health("ingest", "ingest-1")
     certificate = ServerCertificate(chain, key, health)
-    before = certificate.context
+    context_before = certificate.context
     other_folder = tmp_path / "other"
     other_folder.mkdir()
     new_chain, new_key = write_pair(other_folder, 2)
     new_chain.replace(chain)
     certificate.refresh()
-    assert certificate.context is before
+    assert certificate.context is context_before
     assert str(chain) in health.warnings["tls-certificate"]
     assert "still in use" in health.warnings["tls-certificate"]
     key.unlink()
     certificate.refresh()
-    assert certificate.context is before
+    assert certificate.context is context_before
     new_key.replace(key)
     certificate.refresh()
-    assert certificate.context is not before
+    assert certificate.context is not context_before
     assert health.warnings == {}
     assert health.ready
 
@@ -172,7 +172,7 @@ async def test_what_is_no_tls_is_closed_and_the_next_client_is_served(tmp_path: 
 async def test_handshakes_that_do_not_go_on_are_limited_in_number_and_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hifi.runtime.http.accept._HANDSHAKE_S", 0.5)
+    monkeypatch.setattr("hifi.runtime.http.listener._HANDSHAKE_S", 0.5)
     chain, key = write_pair(tmp_path, 1)
     limits = ConnectionLimits(connections=8)
     async with serving(ServerCertificate(chain, key, Health("ingest", "ingest-1")), limits) as port:

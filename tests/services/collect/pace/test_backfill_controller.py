@@ -26,8 +26,8 @@ async def test_every_source_with_a_backfill_yields_to_the_latest_stage_and_to_sc
     monkeypatch.setattr(backfill_controller, "FETCH_INTERVAL", interval)
     controller = BackfillController(CollectSettings(), 4)
     with (
-        controller.reading("filling", Backfill(rate=1000)) as filling,
-        controller.reading("live", Backfill(rate=1000)) as live,
+        controller.source_pace("filling", Backfill(rate=1000)) as filling,
+        controller.source_pace("live", Backfill(rate=1000)) as live,
     ):
         await filling.turn(1)
         controller._adjust(readings(normalize=1.5, enrich=4.0, egest=0.2))
@@ -48,7 +48,7 @@ async def test_metrics_have_the_sources_that_are_read() -> None:
         return REGISTRY.get_sample_value("hifi_collect_source_left_seconds", {"pipe": pipe})
 
     controller = BackfillController(CollectSettings(), 4)
-    with controller.reading("metered", Backfill()):
+    with controller.source_pace("metered", Backfill()):
         assert set(controller.reports()) == {"metered"}
         assert left_s("metered") == 0
     assert controller.reports() == {}

@@ -70,8 +70,8 @@ async def test_a_fresh_receipt_beyond_the_end_of_its_source_is_of_a_topic_that_w
 
     reader._consumer = SimpleNamespace(end_offsets=offsets, unsubscribe=lambda: None)
     monkeypatch.setattr("hifi_egest.dedup.outcome_reader.read_ranges", ranges)
-    first = {TopicPartition(TOPICS.receipts, 0): 0}
-    monkeypatch.setattr(reader, "_start_offsets", AsyncMock(return_value=first))
+    first_offsets = {TopicPartition(TOPICS.receipts, 0): 0}
+    monkeypatch.setattr(reader, "_start_offsets", AsyncMock(return_value=first_offsets))
     answer: asyncio.Future[RecordedOutcomes] = asyncio.get_running_loop().create_future()
     await reader._serve([_ReadRequest(b"enriched", 0, 9, FIRST_MS, {}, RecordedOutcomes(), answer)])
     outcomes = await answer

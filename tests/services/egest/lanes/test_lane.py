@@ -215,8 +215,8 @@ def of_revision(offset: int, revision: int) -> EventRecord:
     """An event of a revision; its id is its offset."""
     event = event_record(offset)
     numbers = dict.fromkeys((REVISION, REVISION_OFFSET), b"%d" % revision)
-    texts = {PIPE: b"flights", SEQ: seq_text(1, offset), TO: b"d"} | numbers
-    identity_fields = texts | dict.fromkeys((ACCEPTED, MINUTE, IN, RAW), b"1")
+    header_values = {PIPE: b"flights", SEQ: seq_text(1, offset), TO: b"d"} | numbers
+    identity_fields = header_values | dict.fromkeys((ACCEPTED, MINUTE, IN, RAW), b"1")
     event.record.headers = tuple(packed(dict(attributes(offset)) | identity_fields))
     return event
 

@@ -42,9 +42,9 @@ class Lane:
         )
         self.parking = LaneParking("flights", "d", resources)
 
-    def _publish(self, _: DestinationName, known: StateChange, change: StateChange) -> None:
+    def _publish(self, _: DestinationName, earlier_change: StateChange, change: StateChange) -> None:
         self.published.append(change)
-        self.replaced.append(known)
+        self.replaced.append(earlier_change)
 
     def read(self, change: StateChange | None = None) -> None:
         record = state_record(NAME, change or self.published[-1])
@@ -119,12 +119,12 @@ async def test_a_state_of_egest_replaces_none_that_an_operator_gave_meanwhile(
     parked = StateChange(DestinationState.PARKED, EGEST, "test", 1)
     lane.read(parked)
     lane.parking.succeeded()
-    [active], [known] = lane.published, lane.replaced
+    [active], [earlier_change] = lane.published, lane.replaced
     newest = StateChange(DestinationState.PARKED, "operator", "test", 2) if by_operator else parked
     destinations: Any = ReadDestinations(newest)
     written: list[StateChange] = []
     publication = StatePublication(destinations, lambda _, change: written.append(change))
-    publication.publish(NAME, known, active)
+    publication.publish(NAME, earlier_change, active)
     await asyncio.gather(*publication._tasks)
     assert written == ([] if by_operator else [active])
     destinations.error = KafkaError("away")

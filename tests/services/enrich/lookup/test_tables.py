@@ -91,7 +91,7 @@ async def test_a_table_that_nobody_answers_for_is_given_up_and_keeps_no_other_fr
     answers = threading.Event()
     others_file = tmp_path / "b.csv"
     others_file.write_text(CSV)
-    silent, other = (
+    silent_revision, other_revision = (
         PipeRevision(
             make_pipe(
                 name,
@@ -104,22 +104,22 @@ async def test_a_table_that_nobody_answers_for_is_given_up_and_keeps_no_other_fr
     )
     read_rows = lookup_reader.read_rows
 
-    def read(declared: Lookup, pipe: str, *limits: Any) -> Any:
+    def read(declared_lookup: Lookup, pipe: str, *limits: Any) -> Any:
         if pipe == "silent":
             answers.wait()
-        return read_rows(declared, pipe, *limits)
+        return read_rows(declared_lookup, pipe, *limits)
 
     monkeypatch.setattr(lookup_reader, "read_rows", read)
     tables = LookupTables(tmp_path, Health("enrich", "e-1"), lookup_reader.ReadLimits(query_s=0.2))
     for reason in ("was not read within 0.2 s", "has not ended"):
-        reasons = await tables.load([silent, other])
+        reasons = await tables.load([silent_revision, other_revision])
         assert reason in reasons.pop("silent")
         assert reasons == {}
         assert len(tables.current()) == 1
     (tmp_path / "a.csv").write_text(CSV)
     answers.set()
     async with asyncio.timeout(10):
-        while await tables.load([silent, other]):
+        while await tables.load([silent_revision, other_revision]):
             await asyncio.sleep(0.01)
     assert len(tables.current()) == 2
     await tables.stop()

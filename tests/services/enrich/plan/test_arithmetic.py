@@ -152,10 +152,10 @@ def test_a_result_is_exact_or_null(bench: SparkBench, trigger: QueryTrigger) -> 
     )
     rows: list[Row] = [{"i": 50000, "j": 50000, "k": BIGINT - 1, "l": 2, "x": 3e9, "s": "1.5"}]
     doubles = (0.5, -1.5, 3e9, -1e19, 9.3e18, 1e200, -1e308, 5e-324, 2.0**31, None)
-    texts = ("1", "1.5", "-1", "2147483648", "50000", "0.9", "x", "", "1e2")
+    number_texts = ("1", "1.5", "-1", "2147483648", "50000", "0.9", "x", "", "1e2")
     rows += [
         {**{name: number(generator, limit) for name, limit in (("i", INT), ("j", INT), ("k", BIGINT), ("l", BIGINT))},
-         "x": generator.choice(doubles), "s": generator.choice(texts)}
+         "x": generator.choice(doubles), "s": generator.choice(number_texts)}
         for _ in range(200)
     ]  # fmt: skip
     bench.evaluate_as(trigger)

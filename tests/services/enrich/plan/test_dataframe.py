@@ -226,10 +226,12 @@ def test_an_event_without_destinations_is_written_without_data(bench: SparkBench
     unwanted_pipe = make_pipe("p", [("z", "n > 1")], fields={"n": "int"})
     filtered_pipe = make_pipe("p", fields={"n": "int"}, filter="n > 1")
     for pipe in (unwanted_pipe, filtered_pipe):
-        *unwanted, wanted = bench.values(pipe, [b'{"n":1}', b'{"n":null}', b"no json", b'{"n":2}'])
-        for record in unwanted:
+        *unmatched_records, matched_record = bench.values(
+            pipe, [b'{"n":1}', b'{"n":null}', b"no json", b'{"n":2}']
+        )
+        for record in unmatched_records:
             assert (record.value, record.to, record.topic) == (None, "", "enriched")
-        assert wanted.value == b'{"n":2}'
+        assert matched_record.value == b'{"n":2}'
 
 
 def test_lookups_add_fields_and_a_later_one_uses_those_of_an_earlier_one(bench: SparkBench) -> None:
@@ -384,8 +386,8 @@ def test_headers_of_an_earlier_pass_are_replaced_but_for_what_tells_a_replay_fro
         REPLAY: b"1",
     }
     [record] = bench.run(bench.plan([make_pipe()]), [(b"k", b"{}", 0, make_headers(**earlier_headers))])
-    names = [name for name, _ in record.headers]
-    assert names == [IDENTITY, HOP, "ce_id", SERVICE, REPLAY]
+    header_names = [name for name, _ in record.headers]
+    assert header_names == [IDENTITY, HOP, "ce_id", SERVICE, REPLAY]
     assert dict(record.headers)[SERVICE] == b"enrich"
     assert record.to == "one"
     plan = bench.plan([make_pipe(fields={"n": "int"}, required=["n"])])
@@ -406,9 +408,9 @@ def test_an_event_that_grows_too_large_is_a_dead_letter_with_its_input(bench: Sp
 
 
 def test_a_record_that_is_no_event_is_a_dead_letter(bench: SparkBench) -> None:
-    names = (REVISION, REVISION_OFFSET, SEQ, ACCEPTED, MINUTE, IN)
+    header_names = (REVISION, REVISION_OFFSET, SEQ, ACCEPTED, MINUTE, IN)
     header_fields = fields(make_headers())
-    malformed_headers = [packed(header_fields | {name: b"\xff?"}) for name in names]
+    malformed_headers = [packed(header_fields | {name: b"\xff?"}) for name in header_names]
     other_format = [(IDENTITY, b"1;p;0;0;0;0;" + header_fields[SEQ]), *make_headers()[1:]]
     swapped_headers = [*make_headers()[1::-1], *make_headers()[2:]]
     invalid_headers = [

@@ -164,9 +164,9 @@ def comparable(spark_values: list[str | None] | None, oracle: list[Any] | None) 
 
 
 def test_fields_are_those_that_python_reads_and_what_is_no_object_has_none(catalyst: Catalyst) -> None:
-    texts = TEXTS + mutated(3000)
+    json_texts = TEXTS + mutated(3000)
     for names in (NAMES, []):
-        rows = compared(catalyst, names, texts)
+        rows = compared(catalyst, names, json_texts)
         assert [row for row in rows if row[1] != row[2]] == []
         assert 100 < sum(spark_values is not None for _, _, spark_values in rows) < len(rows) - 100
 
@@ -216,13 +216,13 @@ def test_a_number_keeps_every_digit_and_is_a_whole_number_only_if_it_is_one(
     print(f"seed {seed}")
     generator = random.Random(seed)
     bench.evaluate_as(trigger)
-    texts = [number(generator) for _ in range(1500)]
+    number_texts = [number(generator) for _ in range(1500)]
     pipe = make_pipe(
         fields={"s": "string", "i": "int", "b": "bigint", "d": "double"},
         derive={"s2": "s", "i2": "i", "b2": "b", "d2": "d"},
     )
-    data = [f'{{"s":{text},"i":{text},"b":{text},"d":{text}}}'.encode() for text in texts]
-    for text, record, event in zip(texts, bench.values(pipe, data), data, strict=True):
+    data = [f'{{"s":{text},"i":{text},"b":{text},"d":{text}}}'.encode() for text in number_texts]
+    for text, record, event in zip(number_texts, bench.values(pipe, data), data, strict=True):
         value = record.value or b""
         assert value.startswith(event[:-1]), "the data itself is not changed"
         added_fields = json.loads(b"{" + value[len(event) :])

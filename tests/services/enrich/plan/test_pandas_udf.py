@@ -39,14 +39,14 @@ NO_LIMITS = UdfLimits(memory_bytes=2**46)
 
 
 def call(function: str, returns: dict[str, str], args: StructType = N, version: int = 0) -> UdfCall:
-    names = [field.name for field in args.fields]
-    udf = Udf.model_validate({"function": f"udfs:{function}", "args": names, "returns": returns})
+    field_names = [field.name for field in args.fields]
+    udf = Udf.model_validate({"function": f"udfs:{function}", "args": field_names, "returns": returns})
     return UdfCall(udf, args, version, NO_LIMITS)
 
 
 def run(udf_call: UdfCall, rows: Sequence[dict[str, object] | None]) -> list[object]:
-    texts = [None if row is None else json.dumps(row) for row in rows]
-    answers = call_all({0: udf_call}, {}, [0] * len(rows), texts)
+    row_texts = [None if row is None else json.dumps(row) for row in rows]
+    answers = call_all({0: udf_call}, {}, [0] * len(rows), row_texts)
     return [json.loads(answer) if answer and not answer.startswith("!") else answer for answer in answers]
 
 

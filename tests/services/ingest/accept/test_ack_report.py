@@ -15,8 +15,8 @@ from hifi.runtime.errors import Unacknowledged
 
 def test_ranges_are_dense_and_restored_ones_are_reported_later() -> None:
     acks = PartitionAcks(1)
-    for first, last, minute in ((0, 4, 1), (5, 5, 1), (6, 6, 2), (7, 9, 1)):
-        acks.add("a", minute, first, last)
+    for first_sequence, last_sequence, minute in ((0, 4, 1), (5, 5, 1), (6, 6, 2), (7, 9, 1)):
+        acks.add("a", minute, first_sequence, last_sequence)
     report = acks.take()
     assert report == {"a": {1: [[0, 5], [7, 9]], 2: [[6, 6]]}}
     acks.add("a", 1, 10, 11)

@@ -17,9 +17,9 @@ LIMITS = DecodeLimits(event_bytes=10_000, batch_events=10, depth=10)
 
 
 def test_every_reference_leads_to_a_component() -> None:
-    names = {reference.removeprefix("#/components/schemas/") for reference in references(DESCRIBED)}
-    assert {"CloudEvent", "Accepted", "Problem", "EventProblem"} <= names
-    assert names <= DESCRIBED["components"]["schemas"].keys()
+    schema_names = {reference.removeprefix("#/components/schemas/") for reference in references(DESCRIBED)}
+    assert {"CloudEvent", "Accepted", "Problem", "EventProblem"} <= schema_names
+    assert schema_names <= DESCRIBED["components"]["schemas"].keys()
 
 
 @pytest.mark.parametrize(

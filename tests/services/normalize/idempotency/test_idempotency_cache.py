@@ -231,11 +231,12 @@ async def test_above_the_limit_the_oldest_fingerprints_are_removed_and_health_wa
 
 async def test_while_a_partition_is_behind_repetitions_are_recognized_by_the_time_of_its_records() -> None:
     cache, assigned, partition = await open_cache(Topic(), window_s=600)
-    first = event(0)._replace(at_ms=1_000)
-    assert cache.check(partition, first)[0] is Repetition.NEW
+    first_event = event(0)._replace(at_ms=1_000)
+    assert cache.check(partition, first_event)[0] is Repetition.NEW
     cache.evict(monotonic_s() + 3_600)
     assert (
-        cache.check(partition, first._replace(at_ms=61_000, offset=1, identity=7))[0] is Repetition.REPEATED
+        cache.check(partition, first_event._replace(at_ms=61_000, offset=1, identity=7))[0]
+        is Repetition.REPEATED
     )
     assigned.end = lambda: LogEnd(2, 0.0)
     cache.evict(monotonic_s() + 3_600)

@@ -118,15 +118,15 @@ def test_a_pipe_that_is_not_stamped_any_more_has_no_watermark_after_the_commit()
 
 
 def test_no_more_pipes_are_stamped_than_a_commit_has_room_for() -> None:
-    names = {f"pipe-with-a-long-name-{number:03}" for number in range(100)}
+    pipe_names = {f"pipe-with-a-long-name-{number:03}" for number in range(100)}
     watermarks = PartitionWatermarks("", 0.0)
     watermarks.go_to(10**18)
-    watermarks.decide_pipes(names, 10**6, LogEnd(10**18, 0.0), 0.0)
-    left_out = names - watermarks.marks.keys()
+    watermarks.decide_pipes(pipe_names, 10**6, LogEnd(10**18, 0.0), 0.0)
+    left_out = pipe_names - watermarks.marks.keys()
     assert 0 < len(left_out) < 70
     assert len(watermarks.metadata_at(10**18)) < MAX_KEPT_BYTES
     watermarks.committed()
-    for index, name in enumerate(sorted(names - left_out)):
+    for index, name in enumerate(sorted(pipe_names - left_out)):
         watermarks.stamp(10**18 + index, name, ACCEPTED_US, ACCEPTED_US, 0.0)
     watermarks.next_offset = 10**18 + 100
     watermarks.metadata_at(10**18 + 99)

@@ -93,8 +93,8 @@ async def until_beat(stream: Stream, name: str, stamped: bool, after: int = 0) -
                 for partition, reads in records.items()
             }
             if all(
-                len([beat for beat in found if (beat.stamp_ms is not None) == stamped]) > after
-                for found in beats.values()
+                len([beat for beat in partition_beats if (beat.stamp_ms is not None) == stamped]) > after
+                for partition_beats in beats.values()
             ):
                 return records
             await asyncio.sleep(0.2)
@@ -149,7 +149,7 @@ async def test_an_idle_pipe_beats_and_a_pipe_that_no_step_reads_has_neither_stam
             assert stamps == sorted(stamps)
             assert 1000 <= stamps[0] - time_ms(sent[partition][0]) < HOUR_MS
             assert beats[-1].raw == 2 - (partition != 0)
-        before = {
+        stamps_before = {
             partition: max(entry.stamp_ms or 0 for entry in reads)
             for partition, reads in records_by_partition.items()
         }
@@ -162,15 +162,18 @@ async def test_an_idle_pipe_beats_and_a_pipe_that_no_step_reads_has_neither_stam
                     partition: [entry for entry in reads if not entry.heartbeat]
                     for partition, reads in records_by_partition.items()
                 }
-                if all(len(found) == 4 + (partition == 0) for partition, found in events.items()):
+                if all(
+                    len(partition_events) == 4 + (partition == 0)
+                    for partition, partition_events in events.items()
+                ):
                     break
                 await asyncio.sleep(0.2)
-        for partition, found in events.items():
-            assert found[-2].stamp_ms is not None
-            assert found[-2].stamp_ms >= before[partition], (
+        for partition, partition_events in events.items():
+            assert partition_events[-2].stamp_ms is not None
+            assert partition_events[-2].stamp_ms >= stamps_before[partition], (
                 "an event is stamped from the heartbeats before it"
             )
-            assert [entry.stamp_ms for entry in found if entry.pipe == "other"] == [None] * (
+            assert [entry.stamp_ms for entry in partition_events if entry.pipe == "other"] == [None] * (
                 1 + (partition != 0)
             )
         assert await instance.stop() == 0
@@ -187,7 +190,7 @@ async def test_a_record_that_is_written_again_after_a_kill_has_the_same_stamp(ka
         copies = 0
         for _ in range(10):
             async with normalize(stream, log) as instance:
-                before = sum(map(len, sent.values()))
+                count_before = sum(map(len, sent.values()))
                 for partition, number in itertools.product(range(PARTITIONS), range(5)):
                     hour = next(hours)
                     batch = [
@@ -197,7 +200,7 @@ async def test_a_record_that_is_written_again_after_a_kill_has_the_same_stamp(ka
                     sent[partition] += batch
                     await stream.put(partition, *batch)
                     if number == 4:
-                        await stream.until(stream.topics.normalized, before + 1)
+                        await stream.until(stream.topics.normalized, count_before + 1)
                 instance.process.kill()
                 await asyncio.to_thread(instance.process.wait)
             async with normalize(stream, log) as instance:
@@ -214,11 +217,11 @@ async def until_read(stream: Stream, sent: dict[int, list[Record]]) -> None:
     async with asyncio.timeout(90):
         while True:
             records = await normalized(stream)
-            found = {
+            read_counts = {
                 partition: len({entry.raw for entry in reads if not entry.heartbeat})
                 for partition, reads in records.items()
             }
-            if found == {partition: len(raw_records) for partition, raw_records in sent.items()}:
+            if read_counts == {partition: len(raw_records) for partition, raw_records in sent.items()}:
                 return
             await asyncio.sleep(0.2)
 

@@ -79,8 +79,8 @@ async def merged_minute(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The answer over both colours and a minute of it, once it misses exactly `missing` and has the figures."""
     answer: Any = None
-    end = time.monotonic() + WITHIN_S
-    while time.monotonic() < end:
+    end_s = time.monotonic() + WITHIN_S
+    while time.monotonic() < end_s:
         answer = await get(url, "/api/v1/pipes/flights/colours")
         for row in answer.get("minutes", ()):
             expected = {"minute": minute, "missing": missing, **figures}
@@ -171,8 +171,8 @@ async def test_a_minute_in_which_a_real_front_refused_or_was_dead_is_down(both: 
 
 async def first_watched(observe: str, front: str) -> dict[str, Any]:
     """The first minute in which the front was watched from begin to end; requests go there all the time."""
-    end = time.monotonic() + 2 * WITHIN_S
-    while time.monotonic() < end:
+    end_s = time.monotonic() + 2 * WITHIN_S
+    while time.monotonic() < end_s:
         with contextlib.suppress(
             aiohttp.ClientError, ValueError
         ):  # HAProxy has not started, or answers without JSON

@@ -34,7 +34,7 @@ async def test_only_the_owner_writes_and_what_an_earlier_one_wrote_is_replaced()
     store.take(SHARE, share(8))
     store.take(SHARE, share(7))
     store.take(record_keys.closed(0), orjson.dumps({"minute": MINUTE}))
-    done, asked = asyncio.Event(), asyncio.Event()
+    has_written, has_asked = asyncio.Event(), asyncio.Event()
 
     class Partitions:
         numbers = frozenset((0,))
@@ -42,13 +42,13 @@ async def test_only_the_owner_writes_and_what_an_earlier_one_wrote_is_replaced()
 
         @property
         def held(self) -> bool:
-            asked.set()
+            has_asked.set()
             return self.is_held
 
     class Writer:
         async def pipe(self, _pipe: str, records: list[tuple[bytes, Any]]) -> None:
             written.update({key: term_of(orjson.dumps(value)) for key, value in records})
-            done.set()
+            has_written.set()
 
     partitions, pipes = Partitions(), SimpleNamespace(names=lambda: ["flights"])
     merger = MinuteMerger(
@@ -65,10 +65,10 @@ async def test_only_the_owner_writes_and_what_an_earlier_one_wrote_is_replaced()
         )
     )
     async with asyncio.timeout(20):
-        await asked.wait()
+        await has_asked.wait()
         assert not written, "another instance may own the pipe by now"
         partitions.is_held = True
-        await done.wait()
+        await has_written.wait()
     publishing_task.cancel()
     assert (written[SHARE], written[MERGED]) == (8, 8)
 

@@ -22,7 +22,7 @@ def closed(*, restored: bool = False) -> PipeMinute:
 
 def members(pipe_minute: PipeMinute) -> dict[str, list[int]]:
     sets = {stage.kind: ids for stage, ids in pipe_minute.seen.items()}
-    sets |= {"unresolved": pipe_minute.unresolved, "known": pipe_minute.known}
+    sets |= {"unresolved": pipe_minute.unresolved, "known": pipe_minute.all_ids}
     return {name: [sequence for _, sequence in ids] for name, ids in sets.items()}
 
 
@@ -86,9 +86,9 @@ def outage(destinations: int = 20, events: int = 15_000) -> PipeMinute:
     """A closed minute whose every second event waits for each of many destinations."""
     pipe_minute = PipeMinute("orders", 7)
     sequences = [sequence * 5 for sequence in range(events)]
-    names = [f"desk-{number}" for number in range(destinations)]
-    pipe_minute.show([RAW, *(EventStage("wanted", name) for name in names)], "e", sequences)
-    for name in names:
+    destination_names = [f"desk-{number}" for number in range(destinations)]
+    pipe_minute.show([RAW, *(EventStage("wanted", name) for name in destination_names)], "e", sequences)
+    for name in destination_names:
         pipe_minute.show([EventStage("to-retry", name, 1)], "e", sequences)
         pipe_minute.show([EventStage("retry-in", name, 1)], "e", sequences[::2])
     pipe_minute.close({}, pipe_minute.seen[RAW].copy(), {})
@@ -117,17 +117,17 @@ def test_a_share_has_the_form_of_the_release_before_and_is_read_without_what_tha
     pipe_minute = outage(2, 10)
     dump = pipe_minute.dump()
     assert dump["seen"] == [[*stage, ids.dump()] for stage, ids in sorted(pipe_minute.seen.items())]
-    assert dump["known"] == pipe_minute.known.dump()
+    assert dump["known"] == pipe_minute.all_ids.dump()
     del dump["sets"]
     restored_minute = PipeMinute.load("orders", 7, dump)
     assert identities(restored_minute) == identities(pipe_minute)
-    assert list(restored_minute.known) == list(pipe_minute.known)
+    assert list(restored_minute.all_ids) == list(pipe_minute.all_ids)
 
 
 def test_a_share_without_identities_keeps_what_was_counted_and_takes_no_event_twice() -> None:
     pipe_minute = outage(2, 10)
     restored_minute = PipeMinute.load("orders", 7, pipe_minute.dump(with_identities=False))
-    assert (len(restored_minute.known), len(restored_minute.unresolved)) == (10, 0)
+    assert (len(restored_minute.all_ids), len(restored_minute.unresolved)) == (10, 0)
     restored_minute.show([RAW], "e", [0])
     assert restored_minute.copies[RAW] == 1
 

@@ -26,15 +26,15 @@ def test_a_second_without_deliveries_has_no_lag() -> None:
 
 
 def test_few_pipes_are_all_sampled() -> None:
-    names = [f"pipe-{number}" for number in range(ALWAYS_WATCHED)]
-    assert RecentSeries().watched(names, 0) == names
+    pipe_names = [f"pipe-{number}" for number in range(ALWAYS_WATCHED)]
+    assert RecentSeries().watched(pipe_names, 0) == pipe_names
 
 
 def test_of_many_pipes_only_those_that_are_looked_at_are_sampled() -> None:
-    series, names = RecentSeries(), [f"pipe-{number}" for number in range(ALWAYS_WATCHED + 1)]
-    assert series.watched(names, 0) == []
+    series, pipe_names = RecentSeries(), [f"pipe-{number}" for number in range(ALWAYS_WATCHED + 1)]
+    assert series.watched(pipe_names, 0) == []
     series.watch("pipe-3", 10)
-    assert series.watched(names, 10) == ["pipe-3"]
+    assert series.watched(pipe_names, 10) == ["pipe-3"]
     series.add("pipe-3", 10, figures(1.0))
-    assert series.watched(names, 10 + WATCH_S) == []
+    assert series.watched(pipe_names, 10 + WATCH_S) == []
     assert series.columns("pipe-3")["at"] == []

@@ -14,10 +14,10 @@ from hifi_observe.minutes.minute_store import MinuteStore
 
 
 def published(at: int, pipes: int) -> dict[str, Any]:
-    names = [f"p{number}" for number in range(pipes)]
+    pipe_names = [f"p{number}" for number in range(pipes)]
     return figures.of_ledger(PartitionLedger(0, ClosingRules()), at, {}) | {
-        "counts": {name: {"raw": at} for name in names},
-        "successes": [[name, "crm", at] for name in names],
+        "counts": {name: {"raw": at} for name in pipe_names},
+        "successes": [[name, "crm", at] for name in pipe_names],
         "steps": {"p0": {"pipe": "p1"}},
     }
 

@@ -112,6 +112,6 @@ def test_a_record_of_raw_that_was_written_twice_weighs_once() -> None:
     pipe_minute = PipeMinute("flights", 1)
     pipe_minute.weigh("a" * 16, [1, 2, 2], [10, 20, 20])
     assert pipe_minute.bytes == 30
-    pipe_minute.known = IdSet.of([("a" * 16, 3)])
+    pipe_minute.all_ids = IdSet.of([("a" * 16, 3)])
     pipe_minute.weigh("a" * 16, [3, 4], [100, 7])
     assert pipe_minute.bytes == 37

@@ -212,8 +212,8 @@ def test_a_month_that_has_not_ended_is_partial_and_others_are_refused() -> None:
     assert not month_of("2026-10", now_minute).partial
     assert month_before(now_minute) == "2026-10"
     assert month_before(minute_of("2026-01-31T23:59Z")) == "2025-12"
-    names = ("2024-02", "2026-02", "2026-04", "2026-12")
-    months = [month_of(name, now_minute + 10**6) for name in names]
+    month_names = ("2024-02", "2026-02", "2026-04", "2026-12")
+    months = [month_of(name, now_minute + 10**6) for name in month_names]
     lengths = [(month.end - month.first) // DAY_MINUTES for month in months]
     assert lengths == [29, 28, 30, 31]
     for name in ("2026-12", "2026-13", "2026-1", "26-10", "", "2026-10-01", "٢٠٢٦-10", "1969-12", "0000-01"):

@@ -1,4 +1,4 @@
-"""Alarms that the steps of the control plane silence, and for how long."""
+"""Alarms that the actions of the control plane silence, and for how long."""
 
 import pytest
 
@@ -27,14 +27,14 @@ def test_it_explains_nothing_else(key):
 
 
 def test_it_explains_them_for_a_minute_after_its_end():
-    ended_step = DEPLOY.ended(ActionState.DONE, 12 * SECOND, "")
-    assert covered(ended_step, ("lag", "flights", ""), 12 + AFTER_S - 1)
-    assert not covered(ended_step, ("lag", "flights", ""), 12 + AFTER_S)
+    ended_action = DEPLOY.ended(ActionState.DONE, 12 * SECOND, "")
+    assert covered(ended_action, ("lag", "flights", ""), 12 + AFTER_S - 1)
+    assert not covered(ended_action, ("lag", "flights", ""), 12 + AFTER_S)
 
 
 def test_a_change_of_a_pipe_explains_nothing():
-    step = Action("rollout", ActionKind.ROLLOUT, "pipe/flights", "10 %", "", 0, 30 * SECOND, token=7)
-    assert silences([step], 0) == {}
+    phase = Action("rollout", ActionKind.ROLLOUT, "pipe/flights", "10 %", "", 0, 30 * SECOND, token=7)
+    assert silences([phase], 0) == {}
 
 
 def test_the_alarm_is_told_once_the_silence_is_over():

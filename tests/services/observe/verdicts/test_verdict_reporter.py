@@ -1,4 +1,4 @@
-"""On a real Kafka: verdicts reach the control plane, and its steps silence the alarms that they explain."""
+"""On a real Kafka: verdicts reach the control plane, and its actions silence the alarms that they explain."""
 
 import asyncio
 import secrets
@@ -7,8 +7,8 @@ import pytest
 from tests.support.observe.stream_double import Stream, new_stream
 
 from hifi.control.action import Action, ActionKind, ActionState
+from hifi.control.action_right import ActionRight
 from hifi.control.permission import GRANTED
-from hifi.control.steps import StepRight
 from hifi.control.verdict import Condition, Verdicts
 from hifi.kafka.admin import create_topics
 from hifi.kafka.topic_follower import TopicFollower
@@ -67,10 +67,12 @@ async def test_verdicts_change_with_what_happens(stream: Stream, control: Contro
     assert now_us() - verdict.at_us < WITHIN_S * 1_000_000
 
 
-async def test_a_step_silences_what_it_explains_while_it_runs(stream: Stream, control: ControlTopics) -> None:
-    right = StepRight(stream.kafka, control.actions, control.actor, "deploy")
+async def test_an_action_silences_what_it_explains_while_it_runs(
+    stream: Stream, control: ControlTopics
+) -> None:
+    right = ActionRight(stream.kafka, control.actions, control.actor, "deploy")
     await right.start()
-    step = Action(
+    deployment = Action(
         "deploy",
         ActionKind.DEPLOY,
         "service/egest",
@@ -82,7 +84,7 @@ async def test_a_step_silences_what_it_explains_while_it_runs(stream: Stream, co
     try:
         async with stream.observing(control=control.control) as (observer, _):
             silences = observer.judge.notifier.alarms.silences
-            action = await right.begin(step, lambda _: GRANTED)
+            action = await right.begin(deployment, lambda _: GRANTED)
             await until(lambda: any(silence.subject == "egest" for silence in silences.values()))
             assert {silence.kind for silence in silences.values()} == {"no-progress", "lag"}
             await right.end(action, ActionState.DONE, "done")

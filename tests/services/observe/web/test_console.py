@@ -106,8 +106,8 @@ async def test_both_distributions_of_a_watched_field_are_drawn_as_the_api_has_th
         scores = {"before": "0001112!!!", "now": "0122222222"}
         for minute in range(last_minute - 17, last_minute + 1):
             digits = scores["now" if minute > last_minute - 9 else "before"]
-            texts = [f"{watch_id(watched_pipe.watch)}:{score},JFK%3B" for score in digits * 12]
-            await stream.events(0, minute, 120, watch=[text.encode() for text in texts])
+            watch_texts = [f"{watch_id(watched_pipe.watch)}:{score},JFK%3B" for score in digits * 12]
+            await stream.events(0, minute, 120, watch=[text.encode() for text in watch_texts])
         await stream.commit(0)
         path = "/pipes/flights"
         async with stream.observing(observe_skew_window_minutes=10, observe_skew_events=100) as (_, url):
@@ -233,9 +233,9 @@ async def check_replay(page: Page) -> None:
 async def test_the_overview_of_50_pipes_loads_about_as_fast_with_a_day_of_minutes_as_without(
     kafka: str, page: Page
 ) -> None:
-    names = [f"pipe-{number}" for number in range(50)]
+    pipe_names = [f"pipe-{number}" for number in range(50)]
     async with (
-        new_stream(kafka, *(pipe(name) for name in names)) as stream,
+        new_stream(kafka, *(pipe(name) for name in pipe_names)) as stream,
         stream.observing() as (observer, url),
     ):
         minute = now_us() // 60_000_000 - 2
@@ -256,7 +256,7 @@ async def test_the_overview_of_50_pipes_loads_about_as_fast_with_a_day_of_minute
 
         empty_s = await fastest_s()
         value = observer.stream.store.minutes["pipe-0"][minute]
-        for name in names:
+        for name in pipe_names:
             for minutes_ago in range(1440):
                 observer.stream.store.minutes[name][minute - minutes_ago] = value
                 observer.stream.store.states[name][minute - minutes_ago] = "up"

@@ -9,9 +9,9 @@ from hifi_observe.web.operations import API, OPERATIONS
 
 def test_every_reference_leads_to_a_component() -> None:
     api_document = document(OPERATIONS, "1", API)
-    names = {reference.removeprefix("#/components/schemas/") for reference in references(api_document)}
-    assert {"PipeNow", "AlarmList", "WatchedFields", "SilenceRequest", "Problem"} <= names
-    assert names <= api_document["components"]["schemas"].keys()
+    schema_names = {reference.removeprefix("#/components/schemas/") for reference in references(api_document)}
+    assert {"PipeNow", "AlarmList", "WatchedFields", "SilenceRequest", "Problem"} <= schema_names
+    assert schema_names <= api_document["components"]["schemas"].keys()
 
 
 def test_every_operation_has_a_handler() -> None:

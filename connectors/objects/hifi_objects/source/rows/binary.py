@@ -49,17 +49,17 @@ def parquet_rows(file: BinaryIO, skip: int) -> Iterator[ObjectRow]:
     columns = parquet_file.schema
     enums = [columns.column(leaf).logical_type.type == _ENUM for leaf in range(len(columns))]
     types = readable_types(schema.types, enums)
-    metadata, first = parquet_file.metadata, 0
+    metadata, first_number = parquet_file.metadata, 0
     for group in range(parquet_file.num_row_groups):
         row_group = metadata.row_group(group)
-        if first + row_group.num_rows <= skip:
-            first += row_group.num_rows
+        if first_number + row_group.num_rows <= skip:
+            first_number += row_group.num_rows
             continue
         row_bytes = row_group.total_byte_size // max(1, row_group.num_rows)
         count = min(_ROWS, max(1, _BATCH_BYTES // max(1, row_bytes)))
         for batch in parquet_file.iter_batches(count, row_groups=[group], use_threads=False):
-            yield from _rows_of(_with_types(batch, types), first, skip)
-            first += batch.num_rows
+            yield from _rows_of(_with_types(batch, types), first_number, skip)
+            first_number += batch.num_rows
 
 
 def _with_types(batch: pa.RecordBatch, types: list[pa.DataType]) -> pa.RecordBatch:
@@ -124,18 +124,18 @@ def avro_rows(file: BinaryIO, skip: int) -> Iterator[ObjectRow]:
         # fastavro's reader in Python: the compiled one overflows the stack of the process on values nested deeply.
         file.seek(0)
         blocks = _read_py.block_reader(decompressed(file), handle_unicode_errors=_KEEP)
-    first = 0
+    first_number = 0
     for block in blocks:
         if block.num_records < 0:  # else rows would get the numbers of earlier ones
             raise UnreadableObject("unreadable-object", f"a block says that it has {block.num_records} rows")
-        if first + block.num_records > skip:
-            yield from _rows_of_block(block, first)
-        first += block.num_records
+        if first_number + block.num_records > skip:
+            yield from _rows_of_block(block, first_number)
+        first_number += block.num_records
 
 
 def _rows_of_block(block: Any, first: int) -> Iterator[ObjectRow]:
     """The rows of a block; the rest of one that cannot be decoded is one row that says so."""
-    number, last = first, first + block.num_records
+    number, last_number = first, first + block.num_records
     if block.num_records > max(_ROWS, block.size * _MOST_RECORDS_A_BYTE):
         detail = f"a block of {block.size} bytes says that it has {block.num_records} rows"
         raise UnreadableObject("unreadable-object", detail)
@@ -148,7 +148,7 @@ def _rows_of_block(block: Any, first: int) -> Iterator[ObjectRow]:
     except (MemoryError, OSError, UnreadableObject):
         raise
     except Exception as error:  # noqa: BLE001 - bytes without meaning make fastavro fail in many ways
-        rows = f"row {last}" if number + 1 == last else f"rows {number + 1} to {last}"
+        rows = f"row {last_number}" if number + 1 == last_number else f"rows {number + 1} to {last_number}"
         detail = f"{rows}: the rest of a block cannot be decoded ({type(error).__name__})"
         yield ObjectRow(number + 1, None, "unreadable-object", detail)
 

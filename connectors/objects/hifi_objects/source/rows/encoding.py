@@ -54,21 +54,23 @@ def utf8_text(file: BinaryIO, encoding: str) -> BinaryIO:
 
 def _check(head: bytes, encoding: str) -> None:
     """Refuse text that is obviously in another encoding than the declared one, which would be read as nonsense."""
-    actual = recognized(head)
-    if actual is None:
+    actual_encoding = recognized(head)
+    if actual_encoding is None:
         if encoding.startswith("utf-16") and (encoding == "utf-16" or b"\0" not in head):
             raise UnreadableObject(
                 "unknown-encoding", f"the object is not in {encoding.upper()}, as it is declared"
             )
         return
     byte_order_marks = {"utf-16-le": codecs.BOM_UTF16_LE, "utf-16-be": codecs.BOM_UTF16_BE}
-    if actual == encoding or (
-        actual == "utf-16" and encoding in byte_order_marks and head.startswith(byte_order_marks[encoding])
+    if actual_encoding == encoding or (
+        actual_encoding == "utf-16"
+        and encoding in byte_order_marks
+        and head.startswith(byte_order_marks[encoding])
     ):
         return
-    remedy = "" if actual == "utf-32" else f"; declare `encoding: {actual}`"
+    remedy = "" if actual_encoding == "utf-32" else f"; declare `encoding: {actual_encoding}`"
     raise UnreadableObject(
-        "unknown-encoding", f"the object is in {actual.upper()}, not in {encoding.upper()}{remedy}"
+        "unknown-encoding", f"the object is in {actual_encoding.upper()}, not in {encoding.upper()}{remedy}"
     )
 
 
