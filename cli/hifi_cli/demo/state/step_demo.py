@@ -1,4 +1,7 @@
-"""One run of `hifi demo --state`: a mesh with steps, a day of flights and weather out of order, and what arrived."""
+"""One run of `hifi demo --state`: a day of flights and weather out of order, and what was read of it and arrived.
+
+The mesh has steps and a view. The view and `hifi query` are read while events come, results after `hifi wait`.
+"""
 
 import asyncio
 import contextlib
