@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from pyiceberg.table import Table
 from tests.connectors.iceberg.destination.test_commits import BLUE, file_with, progress
@@ -38,9 +39,9 @@ async def test_the_watermark_is_that_of_the_topic(kafka: str, tmp_path: Path) ->
     await watermarks.start()
     try:
         for value, expected in (
-            (b'{"settled_until":"2026-11-27T12:00:00.000000Z"}', "2026-11-27T12:00:00.000000Z"),
-            (b'{"settled_until":null}', None),
-            (b'{"settled_until":"2026-11-27T12:00:01.000000Z"}', "2026-11-27T12:00:01.000000Z"),
+            (statement("2026-11-27T12:00:00.000000Z"), "2026-11-27T12:00:00.000000Z"),
+            (statement(None), None),
+            (statement("2026-11-27T12:00:01.000000Z"), "2026-11-27T12:00:01.000000Z"),
             (None, None),
         ):
             await producer.send_and_wait(stream.topics.watermarks, 0, [Record(b"p/lake", value, [])])
@@ -49,6 +50,10 @@ async def test_the_watermark_is_that_of_the_topic(kafka: str, tmp_path: Path) ->
     finally:
         await watermarks.stop()
         await producer.stop()
+
+
+def statement(settled_until: str | None) -> bytes:
+    return orjson.dumps({"settled_until": settled_until, "valid_until": "2026-11-27T12:01:00.000000Z"})
 
 
 def is_stated(watermarks: PublishedWatermarks, expected: str | None) -> bool:
