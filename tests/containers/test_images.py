@@ -12,6 +12,7 @@ from tests.support.containers.stack import CONTROL, DATA_PLANE, IMAGES, ROOT, ru
 SERVICES = (*DATA_PLANE, *CONTROL)
 ASYNCIO = ("ingest", "collect", "normalize", "egest", "retrier", "rollout")
 DECLARED = {
+    "collect": {"/collect"},
     "kafka": {"/var/lib/kafka"},
     "destination": {"/var/lib/destination"},
     "tools": {"/var/lib/executor"},
