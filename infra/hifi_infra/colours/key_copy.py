@@ -5,6 +5,7 @@ from typing import Final
 from aiokafka import ConsumerRecord, TopicPartition
 
 from hifi.kafka.topic_follower import PartitionFollower
+from hifi.kafka.visit import read_all
 from hifi.pipe.issued_key import IssuedKey, IssuedKeys, key_revocation
 from hifi.record.record import Record
 from hifi.runtime.errors import Retryable
@@ -58,11 +59,7 @@ async def read_key_stream(bootstrap: str, client_id: str, topic: str) -> KeyStre
         topic: of the write keys.
     """
     key_stream = KeyStream()
-    follower = PartitionFollower(bootstrap, client_id, {TopicPartition(topic, 0): key_stream.take})
-    try:
-        await follower.start()
-    finally:
-        await follower.stop()
+    await read_all(PartitionFollower(bootstrap, client_id, {TopicPartition(topic, 0): key_stream.take}))
     return key_stream
 
 

@@ -8,7 +8,7 @@ from typing import Final
 from aiokafka.errors import KafkaError
 
 from hifi.kafka.producer import Producer
-from hifi.kafka.topic_follower import Take, TopicFollower
+from hifi.kafka.topic_follower import PartitionFollower, Take, TopicFollower
 from hifi.record.record import Record
 from hifi.runtime.errors import Misconfigured, Retryable
 
@@ -41,7 +41,11 @@ async def read_topics(bootstrap: str, client_id: str, handlers: Mapping[str, Tak
         client_id: name in the broker's logs.
         handlers: topic to what gets its records.
     """
-    follower = TopicFollower(bootstrap, client_id, handlers)
+    await read_all(TopicFollower(bootstrap, client_id, handlers))
+
+
+async def read_all(follower: PartitionFollower) -> None:
+    """Have a follower read all that is committed, and leave; waits while Kafka does not answer."""
     try:
         await follower.start()
     finally:

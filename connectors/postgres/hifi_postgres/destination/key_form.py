@@ -62,8 +62,7 @@ def key_form(text: str | None, column: ColumnType) -> str | None:
         text: of the value, see `column_text`.
         column: type of the column.
     """
-    form = _KEY_FORMS.get(column.name)
-    return text if form is None or text is None else form(text)
+    return _in_form(_KEY_FORMS, text, column)
 
 
 def earlier_key_form(text: str | None, column: ColumnType) -> str | None:
@@ -73,7 +72,11 @@ def earlier_key_form(text: str | None, column: ColumnType) -> str | None:
         text: of the value, see `column_text`.
         column: type of the column.
     """
-    form = _EARLIER_KEY_FORMS.get(column.name)
+    return _in_form(_EARLIER_KEY_FORMS, text, column)
+
+
+def _in_form(forms: Mapping[str, Callable[[str], str]], text: str | None, column: ColumnType) -> str | None:
+    form = forms.get(column.name)
     return text if form is None or text is None else form(text)
 
 
